@@ -1,0 +1,7 @@
+file(GLOB FB_CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)
+if(FB_CLI_SOURCES)
+  find_package(SQLite3 REQUIRED)
+  add_executable(firstbad_cli ${FB_CLI_SOURCES})
+  set_target_properties(firstbad_cli PROPERTIES OUTPUT_NAME firstbad)
+  target_link_libraries(firstbad_cli PRIVATE fb_flags firstbad_static SQLite::SQLite3)
+endif()

@@ -1,0 +1,547 @@
+/*
+ * firstbad.h: the stable C interface of firstbad.
+ *
+ * firstbad finds the first bad number of a training run, stops the update that would spread it, and records where it came from.
+ * The library never exits, prints, throws or changes a random stream. It returns a status and, on request, one sentence.
+ *
+ * Calling order of one update on one rank (square brackets: as often as wanted):
+ *
+ *   fb_run_open, [fb_run_add_site], [fb_run_own]
+ *     fb_step_begin
+ *       [fb_step_micro, fb_step_check_tokens, fb_step_check FB_FORWARD / FB_LOSS / FB_LOCAL_GRAD]
+ *       fb_step_ballot, MIN all-reduce of four words, fb_step_settle          proceed? reduce the gradients
+ *       fb_step_unscale
+ *       fb_step_ballot, MIN all-reduce of four words, fb_step_settle          proceed? clip
+ *       fb_step_apply                                                         FB_OK? the optimizer may now change parameters
+ *       [fb_step_check FB_UPDATE]
+ *     fb_step_end
+ *   fb_run_close
+ *
+ * Threads: fb_step_check, fb_step_check_tokens and fb_step_report may run on any thread; the rest belongs to the thread that opened
+ * the run. Inputs are borrowed for the call and never kept, except where a function says so.
+ * Structs: an open struct starts with `size`; set it to sizeof of that struct (the FB_*_INIT macros do) so that a caller compiled
+ * against an older header and a newer library meet. All integers have fixed width; a field named `kind`, `boundary` or the like
+ * holds one of the constants of the enum with that prefix.
+ * Text: every `const char *` is UTF-8, NUL-terminated; NULL means unknown unless the function says otherwise.
+ */
+#ifndef FIRSTBAD_H
+#define FIRSTBAD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(FB_BUILDING_STATIC) || defined(_WIN32)
+#define FB_API
+#else
+#define FB_API __attribute__((visibility("default")))
+#endif
+
+#define FB_VERSION_MAJOR 0
+#define FB_VERSION_MINOR 1
+#define FB_VERSION_PATCH 0
+#define FB_VERSION_TEXT "0.1.0"
+/* Raised when a function or struct of this header changes in a way that an old caller would notice. */
+#define FB_ABI_VERSION 1u
+
+/* ---- status and error ------------------------------------------------------------------------------------------------------ */
+
+typedef int32_t fb_status;
+
+enum {
+    FB_OK = 0,
+    FB_E_USAGE = -1,       /* an argument is wrong: NULL, out of range, inconsistent */
+    FB_E_NOMEM = -2,       /* no memory */
+    FB_E_DTYPE = -3,       /* the number format is unknown, or not allowed for this operation */
+    FB_E_IO = -4,          /* a system call failed; see os_errno */
+    FB_E_CORRUPT = -5,     /* bytes read are not what the format says; see offset_bytes */
+    FB_E_EXISTS = -6,      /* the thing to create exists already: a second writer */
+    FB_E_LIMIT = -7,       /* a documented bound was reached */
+    FB_E_UNSUPPORTED = -8, /* understood, and not done by this build */
+    FB_E_ORDER = -9,       /* the call came out of order: the message names what was expected */
+    FB_E_FORKED = -10,     /* called in a child made by fork; nothing was touched */
+    FB_E_SITE = -11,       /* a site id that this run did not give out */
+    FB_E_HALTED = -12,     /* the run was halted earlier; the gate stays shut */
+    FB_E_SELFTEST = -13,   /* the checks of this build do not find what they must */
+    FB_E_NOTFOUND = -14,   /* what was asked for is not there */
+    FB_E_WITHHELD = -15    /* the gate did not let this update through */
+};
+
+/* Filled on failure by every function that takes one. Lives with the caller, so it works when memory is gone. */
+typedef struct fb_error {
+    fb_status code;
+    int32_t os_errno;      /* errno of the failed system call, else 0 */
+    uint64_t offset_bytes; /* where in a file, when code is FB_E_CORRUPT; else 0 */
+    char message[1024];    /* one sentence: what was done, to what, what was expected, what was found, what to do next */
+} fb_error;
+
+/* Short name of a status, for example "FB_E_IO". Never NULL; "FB_E_?" for an unknown value. */
+FB_API const char *fb_status_name(fb_status status);
+
+/* FB_ABI_VERSION of the library in use (compare it with the macro of the header you compiled against). */
+FB_API uint32_t fb_abi_version(void);
+/* Version of the library in use, for example "0.1.0". */
+FB_API const char *fb_version(void);
+
+/* ---- number formats --------------------------------------------------------------------------------------------------------- */
+
+/* Values are written to files and never renumbered. */
+enum {
+    FB_F64 = 1,
+    FB_F32 = 2,
+    FB_F16 = 3,           /* IEEE binary16 */
+    FB_BF16 = 4,
+    FB_F8_E4M3FN = 5,     /* no infinities; 0x7f and 0xff are the only NaNs (OCP 8-bit Floating Point Specification) */
+    FB_F8_E5M2 = 6,       /* IEEE-like: infinities 0x7c, 0xfc; NaN 0x7d-0x7f, 0xfd-0xff */
+    FB_F8_E4M3FNUZ = 7,   /* one NaN: 0x80; no infinities, no negative zero */
+    FB_F8_E5M2FNUZ = 8,   /* one NaN: 0x80; no infinities, no negative zero */
+    FB_F8_E8M0 = 9,       /* unsigned power of two, block scale of the OCP MX formats; one NaN: 0xff; no zero */
+    FB_C64 = 10,          /* two F32: real, imaginary; an element is bad when either part is */
+    FB_C128 = 11,         /* two F64 */
+    FB_I8 = 16,           /* integers, bool, F4 and F6 have no non-finite code: nothing to find, and said so */
+    FB_U8 = 17,
+    FB_I16 = 18,
+    FB_U16 = 19,
+    FB_I32 = 20,
+    FB_U32 = 21,
+    FB_I64 = 22,
+    FB_U64 = 23,
+    FB_BOOL = 24,
+    FB_F4_E2M1 = 25,      /* two codes a byte, low nibble first; count is in codes */
+    FB_F6_E2M3 = 26,      /* one code in the low six bits of a byte */
+    FB_F6_E3M2 = 27
+};
+
+/* Name as the field writes it ("f32", "bf16", "f8_e4m3fn", ...), or NULL for an unknown format. */
+FB_API const char *fb_dtype_name(int32_t dtype);
+/* Bytes that `count` elements take, contiguous; 0 for an unknown format or when the product does not fit in 64 bits. */
+FB_API uint64_t fb_dtype_bytes(int32_t dtype, uint64_t count);
+
+/* ---- a view of a tensor ----------------------------------------------------------------------------------------------------- */
+
+enum { FB_DIMS_MAX = 8 };
+
+/* Shape and strides of a view that is not contiguous. Strides are in elements, may be 0 (expanded) or negative. */
+typedef struct fb_layout {
+    int32_t ndim;     /* 1 .. FB_DIMS_MAX */
+    int32_t reserved; /* 0 */
+    int64_t shape[FB_DIMS_MAX];
+    int64_t strides[FB_DIMS_MAX];
+} fb_layout;
+
+/* Fixed at 64 bytes on every 64-bit platform; an array of them is what a step hands over. Zero the unused rest. */
+typedef struct fb_view {
+    void *data;              /* first element; any alignment; written only by unscale and by injection. NULL only if count is 0 */
+    uint64_t count;          /* elements, not bytes */
+    int32_t dtype;           /* FB_F32, ... */
+    uint32_t site;           /* id from fb_run_add_site; ignored by the functions that take no run */
+    const fb_layout *layout; /* NULL: contiguous. Otherwise the product of shape must equal count */
+    int32_t device;          /* -1: host memory. Others are refused by the C library: report what you found with fb_step_report */
+    uint32_t flags;          /* 0 */
+    void *stream;            /* reserved for device memory: NULL */
+    uint64_t reserved[2];    /* 0 */
+} fb_view;
+
+/* ---- scanning --------------------------------------------------------------------------------------------------------------- */
+
+#define FB_NO_INDEX UINT64_MAX
+
+/* What kind of bad a finding is. Values are written to files and never renumbered. */
+enum {
+    FB_KIND_NONE = 0,
+    FB_KIND_NAN = 1,
+    FB_KIND_POS_INF = 2,
+    FB_KIND_NEG_INF = 3,
+    FB_KIND_OUT_OF_RANGE = 4, /* an integer outside its range: token, position, mask, label, length */
+    FB_KIND_ALL_IGNORED = 5,  /* no valid target in the batch: the mean loss is 0/0 */
+    FB_KIND_DOMAIN = 6        /* finite, and outside the domain declared for the site: a zero denominator, a log of 0, ... */
+};
+
+/* One pass over a tensor. Sums and extremes take in finite elements only; non-finite ones are counted apart. */
+typedef struct fb_scan_result {
+    uint32_t size;
+    int32_t dtype;
+    uint64_t elements;
+    uint64_t nan, pos_inf, neg_inf; /* for complex: elements with a NaN part; else with a +Inf part; else with a -Inf part */
+    uint64_t zero;                  /* both signs */
+    uint64_t subnormal;             /* of the element's own format */
+    uint64_t at_max;                /* finite, magnitude equal to the largest of the format: saturation of FP8 shows here only */
+    uint64_t first_index;           /* flat index in the view's own order of the first non-finite element; FB_NO_INDEX if none */
+    uint64_t first_bits;            /* its bits, payload kept, in the low end (complex: of the bad part) */
+    int32_t first_kind;             /* FB_KIND_NAN, ... or FB_KIND_NONE */
+    int32_t checked;                /* 1: the format has non-finite codes and all elements were looked at; 0: nothing to find */
+    double abs_min;                 /* smallest finite magnitude that is not zero; 0 if there is none */
+    double abs_max;                 /* largest finite magnitude; 0 if there is none */
+    double sum_sq;                  /* sum of squares of the finite elements divided by 4^sum_sq_exponent, in FP64 */
+    int32_t sum_sq_exponent;        /* 0 unless F64 elements are so large or small that their squares leave FP64 */
+    int32_t reserved;
+} fb_scan_result;
+#define FB_SCAN_RESULT_INIT {(uint32_t)sizeof(fb_scan_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0}
+
+/**
+ * Look at every element of a view and count.
+ * view  borrowed; contiguous or strided; never written.
+ * out   `size` set by the caller; the rest is filled on FB_OK and untouched otherwise.
+ * Errors: FB_E_DTYPE (unknown format), FB_E_USAGE (NULL, shape that does not multiply to count, device memory).
+ * Cost: one pass over memory; no allocation; safe from any thread. Large arrays use several threads (see firstbad/scan.h).
+ * Source of the format limits: IEEE 754-2019; OCP 8-bit Floating Point Specification; OCP Microscaling Formats specification.
+ */
+FB_API fb_status fb_scan(const fb_view *view, fb_scan_result *out, fb_error *err);
+
+/* Square root of sum_sq with its exponent put back; +Inf only when the norm itself exceeds FP64 (not a bad element). */
+FB_API double fb_scan_norm(const fb_scan_result *result);
+
+/* ---- run -------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct fb_run fb_run;
+
+/* Where in an update a check is made, in causal order. Values are written to files and never renumbered. */
+enum {
+    FB_ENTRY = 1,        /* state on entry: parameters, moments, EMA, buffers */
+    FB_INPUT = 2,
+    FB_FORWARD = 3,
+    FB_LOSS = 4,
+    FB_LOCAL_GRAD = 5,   /* before the collective: only the origin is bad */
+    FB_REDUCED_GRAD = 6, /* after the collective, unscaled */
+    FB_UPDATE = 7,       /* parameters, moments, EMA, buffers after the optimizer */
+    FB_CHECKPOINT = 8
+};
+
+/* What happens to the update, by gravity. Values are written to files and voted on, never renumbered. */
+enum {
+    FB_PROCEED = 0,
+    FB_SKIP = 1,
+    FB_SKIP_FREEZE = 2, /* skip, and leave the loss scale as it is */
+    FB_REPLAY = 3,      /* skip, and replay the batch before going on */
+    FB_DEGRADE = 4,     /* skip, and ask the trainer to lower its scale, drop the sample or run a module in FP32 */
+    FB_HALT = 5
+};
+
+/* How the ranks came to the decision. */
+enum {
+    FB_AGREE_NONE = 0, /* every rank for itself: a fault halts the rank that sees it */
+    FB_AGREE_NORM = 1, /* the program's own reduced norm or found_inf */
+    FB_AGREE_VOTE = 2  /* four words under MIN, on every rank */
+};
+
+/* What a run does on a fault. */
+enum {
+    FB_ON_BAD_SKIP = 0,    /* skip the update; halt after max_skips in a row */
+    FB_ON_BAD_HALT = 1,    /* halt at the first fault */
+    FB_ON_BAD_OBSERVE = 2  /* record and change nothing */
+};
+
+/* Dynamic loss scaling: constants and fields of torch.amp.GradScaler; hysteresis and floor as DeepSpeed and Megatron-LM have them. */
+typedef struct fb_scaler_config {
+    uint32_t size;
+    int32_t enabled;        /* 0: no scaling, the scale is 1 and never moves */
+    double init_scale;      /* 65536 */
+    double growth_factor;   /* 2 */
+    double backoff_factor;  /* 0.5 */
+    int32_t growth_interval;/* 2000 clean updates in a row */
+    int32_t hysteresis;     /* overflows in a row before the scale backs off; 1 is torch's behaviour */
+    double scale_min;       /* floor; 0: none, as torch */
+} fb_scaler_config;
+#define FB_SCALER_CONFIG_INIT {(uint32_t)sizeof(fb_scaler_config), 0, 65536.0, 2.0, 0.5, 2000, 1, 0.0}
+
+typedef struct fb_pair {
+    const char *key, *value;
+} fb_pair;
+
+/*
+ * How a run is opened. Everything may stay at FB_RUN_CONFIG_INIT except rank, world, run_id and attempt, which must be right and
+ * equal on all ranks (rank apart); firstbad/mpi.h fills them from a communicator.
+ * The variables that `firstbad run` sets win over the fields: FIRSTBAD_DIR, FIRSTBAD_RUN_ID, FIRSTBAD_ATTEMPT, FIRSTBAD_ON_BAD,
+ * FIRSTBAD_MAX_SKIPS, FIRSTBAD_INJECT, FIRSTBAD_SET (key=value, one a line). The environment is read once, in fb_run_open.
+ */
+typedef struct fb_run_config {
+    uint32_t size;
+    int32_t rank, world;              /* 0 <= rank < world <= 2^20 */
+    int32_t dp_rank, tp_rank, pp_rank;/* -1: unknown */
+    int32_t device;                   /* -1: host */
+    int32_t attempt;                  /* 1, 2, ...: one launch of the run */
+    const char *dir;                  /* folder that holds runs; NULL: "firstbad-runs" */
+    const char *run_id;               /* equal on all ranks; letters, digits, '.', '_', '-'; at most 63 bytes */
+    const char *host;                 /* NULL: asked from the system */
+    const char *precision;            /* "fp32", "bf16", "fp16", ... */
+    int32_t on_bad;                   /* FB_ON_BAD_SKIP, ... */
+    int32_t max_skips;                /* faults in a row that are skipped before the run halts; 3 */
+    int32_t agreement;                /* FB_AGREE_VOTE; FB_AGREE_NONE for a single process that cannot vote */
+    int32_t threads;                  /* for scans of large arrays; 0: as many as the process may run on */
+    fb_scaler_config scaler;
+    const fb_pair *meta;              /* dataset_version, model_commit, tokenizer_hash, config_hash, ...: written once */
+    uint64_t meta_count;
+    const char *inject;               /* faults to inject, NULL: none. Grammar in docs/injection.md */
+    uint64_t sites_max;               /* 0: 65,536. Memory for sites and findings is taken at open */
+    uint64_t findings_max;            /* findings kept a step; 0: 256. Further ones are counted */
+} fb_run_config;
+#define FB_RUN_CONFIG_INIT                                                                                                          \
+    {(uint32_t)sizeof(fb_run_config), 0, 1, -1, -1, -1, -1, 1, NULL, NULL, NULL, NULL, FB_ON_BAD_SKIP, 3, FB_AGREE_VOTE, 1,           \
+     FB_SCALER_CONFIG_INIT, NULL, 0, NULL, 0, 0}
+
+/**
+ * Open one rank's view of a run: make the folders, create this rank's ledger exclusively and set the space of the first-bad
+ * record aside, run the self-test of the checks, take all memory that later steps need.
+ * out     on FB_OK an open run, released with fb_run_close; NULL otherwise.
+ * Errors: FB_E_USAGE; FB_E_EXISTS when this (run, attempt, rank) has a writer already; FB_E_SELFTEST; FB_E_NOMEM.
+ * A folder that cannot be written is not an error: the run is opened, guarded in memory only, and fb_run_evidence_lost() says so.
+ */
+FB_API fb_status fb_run_open(fb_run **out, const fb_run_config *config, fb_error *err);
+
+/* Close the run and its files. Accepts NULL. In a child made by fork it frees memory and touches no file. */
+FB_API void fb_run_close(fb_run *run);
+
+/* Records that could not be written so far. 0 on a healthy disk. The first failure's sentence goes to `why` (may be NULL). */
+FB_API uint64_t fb_run_evidence_lost(const fb_run *run, fb_error *why);
+
+/* Folder of this run, for messages; lives as long as the run. */
+FB_API const char *fb_run_folder(const fb_run *run);
+
+/* Loss scale to multiply the loss with in the step that is running or comes next; 1 without a scaler. */
+FB_API double fb_run_loss_scale(const fb_run *run);
+
+/* State of the loss scaler, with the field names of torch's state_dict. */
+typedef struct fb_scaler_state {
+    double scale;
+    int32_t growth_tracker;
+    int32_t hysteresis_left;
+} fb_scaler_state;
+FB_API fb_status fb_run_scaler_get(const fb_run *run, fb_scaler_state *out, fb_error *err);
+/* Between steps only, for example on resume. */
+FB_API fb_status fb_run_scaler_set(fb_run *run, const fb_scaler_state *state, fb_error *err);
+
+/* What a tensor is. */
+enum {
+    FB_ROLE_ACTIVATION = 1,
+    FB_ROLE_INPUT = 2,
+    FB_ROLE_LOSS = 3,
+    FB_ROLE_GRADIENT = 4,
+    FB_ROLE_PARAMETER = 5,
+    FB_ROLE_MOMENT = 6,
+    FB_ROLE_EMA = 7,
+    FB_ROLE_BUFFER = 8,
+    FB_ROLE_COUNTER = 9 /* step counters, RNG state, scaler: owned state that is digested and has nothing to find */
+};
+
+/* What is legal at a site; each exemption shows in coverage. */
+enum {
+    FB_LEGAL_NEG_INF = 1u,  /* an additive mask may hold -inf */
+    FB_LEGAL_PADDING = 2u,  /* receive buffers, bubbles, padding: may hold garbage, is not checked */
+    FB_LEGAL_EXEMPT = 4u    /* not checked, by the owner's wish */
+};
+
+/* Domain that finite elements must lie in. */
+enum {
+    FB_DOMAIN_ANY = 0,
+    FB_DOMAIN_NONZERO = 1,     /* denominators */
+    FB_DOMAIN_POSITIVE = 2,    /* arguments of a logarithm */
+    FB_DOMAIN_NONNEGATIVE = 3, /* arguments of a root */
+    FB_DOMAIN_PROBABILITY = 4  /* 0 <= x <= 1 */
+};
+
+/* A named tensor place. The same tensor checked at two boundaries is one site. Strings are copied. */
+typedef struct fb_site {
+    uint32_t size;
+    int32_t role;         /* FB_ROLE_* */
+    const char *module;   /* dotted path, "h.3.mlp"; "" for the root */
+    const char *tensor;   /* "fc.weight", "tokens", "loss.cross_entropy" */
+    const char *group;    /* parameter group, NULL: none */
+    int32_t bucket;       /* communication bucket, -1: none. Evidence only: a bucket is never reported as a layer */
+    int32_t domain;       /* FB_DOMAIN_* */
+    int64_t position;     /* place along the dataflow, 0 at the input, growing towards the loss; pipeline stages share one numbering;
+                             -1: the order in which sites are added. At most 2^24 - 2 */
+    uint32_t legal;       /* FB_LEGAL_* */
+    int32_t ndim;         /* 0: unknown; else indices are printed in this shape */
+    int64_t shape[FB_DIMS_MAX];
+} fb_site;
+#define FB_SITE_INIT {(uint32_t)sizeof(fb_site), 0, NULL, NULL, NULL, -1, 0, -1, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}}
+
+/**
+ * Name a tensor place. Between steps only. id  on FB_OK the id to put into views; ids count up from 0 in the order of the calls.
+ * Errors: FB_E_USAGE, FB_E_LIMIT (sites_max), FB_E_ORDER (inside a step).
+ */
+FB_API fb_status fb_run_add_site(fb_run *run, const fb_site *site, uint32_t *id, fb_error *err);
+
+/**
+ * Say which memory is the state that updates change: parameters, moments, EMA, buffers, counters. The views are copied and the
+ * memory they name must stay valid until fb_run_close or the next fb_run_own. With it the library proves a skip (digest at the
+ * decision and at the next begin), and looks for a state that was bad before the step when something is found.
+ * Cost: nothing on a healthy step; one read of all of it on a bad one.
+ */
+FB_API fb_status fb_run_own(fb_run *run, const fb_view *views, size_t n, fb_error *err);
+
+/* ---- one step --------------------------------------------------------------------------------------------------------------- */
+
+/* Which optional numbers a caller knows. What is not known is recorded as null with a reason, never as 0. */
+enum {
+    FB_KNOWN_BATCH_ID = 1u,
+    FB_KNOWN_LEARNING_RATE = 2u,
+    FB_KNOWN_LOSS_SCALE = 4u,
+    FB_KNOWN_BATCH_FINGERPRINT = 8u,
+    FB_KNOWN_RNG_HASH = 16u,
+    FB_KNOWN_CHECKPOINT_PARENT = 32u,
+    FB_KNOWN_LOSS = 64u,
+    FB_KNOWN_GRAD_NORM = 128u
+};
+
+typedef struct fb_step {
+    uint32_t size;
+    uint32_t known;            /* FB_KNOWN_* of the fields below */
+    int64_t step;              /* the number that the run's own log prints; >= 0 */
+    int32_t micro_steps;       /* accumulation window; 1 .. 16,382 */
+    int32_t reserved;
+    int64_t global_batch_id;
+    const int64_t *sample_ids; /* this rank's; the first 64 are recorded, all are counted; NULL: unknown */
+    uint64_t sample_count;
+    double learning_rate;
+    double loss_scale;         /* only where the trainer owns the scale; with a scaler of the run leave it unknown */
+    uint64_t batch_fingerprint;
+    uint64_t rng_state_hash;
+    int64_t checkpoint_parent; /* step of the checkpoint this run descends from */
+} fb_step;
+#define FB_STEP_INIT {(uint32_t)sizeof(fb_step), 0, 0, 1, 0, 0, NULL, 0, 0.0, 0.0, 0, 0, 0}
+
+/* Begin an update. Errors: FB_E_ORDER (the last step has no end), FB_E_HALTED, FB_E_FORKED, FB_E_USAGE. */
+FB_API fb_status fb_step_begin(fb_run *run, const fb_step *step, fb_error *err);
+
+/* Begin micro-step `index` (0-based) of an accumulated update; fb_step_begin has begun number 0. They count up by one. */
+FB_API fb_status fb_step_micro(fb_run *run, int32_t index, fb_error *err);
+
+/**
+ * Check tensors at a boundary. Findings are kept for the ballot; the return value speaks of the call, not of the tensors.
+ * boundary  FB_ENTRY, FB_INPUT, FB_FORWARD, FB_LOSS, FB_LOCAL_GRAD, FB_UPDATE or FB_CHECKPOINT.
+ * views     n views with the site set; NULL data with count 0 is a tensor that does not exist (gradient None) and is noted.
+ * Errors: FB_E_SITE, FB_E_DTYPE, FB_E_USAGE, FB_E_ORDER. All views are looked at before anything is recorded: on error nothing is.
+ * Cost: one read (early exit at the first bad element, then one more pass over that tensor for its statistics).
+ */
+FB_API fb_status fb_step_check(fb_run *run, int32_t boundary, const fb_view *views, size_t n, fb_error *err);
+
+/* As fb_step_check, for a part of the state chosen so that every tensor is visited once in `period` steps; coverage says "sampled". */
+FB_API fb_status fb_step_check_sampled(fb_run *run, int32_t boundary, const fb_view *views, size_t n, int32_t period, fb_error *err);
+
+/* A batch, for the input gate. Arrays are (rows, cols), row-major; NULL: not there. Integer formats: FB_I8 .. FB_U64, FB_BOOL. */
+typedef struct fb_tokens {
+    uint32_t size;
+    uint32_t site;          /* site of the tokens, role FB_ROLE_INPUT */
+    uint64_t rows, cols;
+    void *tokens;           /* written by injection only */
+    void *labels;
+    void *positions;
+    void *mask;             /* 0 or 1 an element */
+    void *weights;          /* loss weights: a float format; finite and >= 0 */
+    const int64_t *lengths; /* rows entries: real tokens of each sample */
+    int32_t token_dtype, label_dtype, position_dtype, mask_dtype, weight_dtype;
+    uint32_t weight_site;   /* site of the weights; UINT32_MAX: the tokens' own */
+    int64_t vocab;          /* ids lie in [0, vocab) */
+    int64_t classes;        /* labels lie in [0, classes) or equal ignore_index */
+    int64_t ignore_index;   /* -100 in PyTorch */
+    int64_t positions_max;  /* positions lie in [0, positions_max) */
+    int64_t length_min, length_max;
+    int64_t valid_tokens;   /* out: labels that are not ignored and have a weight above 0; -1: no labels given */
+} fb_tokens;
+#define FB_TOKENS_INIT                                                                                                              \
+    {(uint32_t)sizeof(fb_tokens), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, FB_I32, FB_I32, FB_I32, FB_BOOL, FB_F32, UINT32_MAX,    \
+     0, 0, -100, 0, 1, INT64_MAX, -1}
+
+/**
+ * Check a batch: token, position and mask ranges, allowed labels, a batch whose labels are all ignored, lengths, loss weights.
+ * Every step reads summaries (all tokens and labels, one pass over integers); positions, masks and weights by row are read when the
+ * run is at risk, and always in a run's first 16 steps. Findings are kept for the ballot.
+ */
+FB_API fb_status fb_step_check_tokens(fb_run *run, fb_tokens *tokens, fb_error *err);
+
+/* One site with something bad, found here or elsewhere. */
+typedef struct fb_finding {
+    uint32_t size;
+    uint32_t site;
+    int32_t boundary;
+    int32_t micro_step;
+    int32_t kind;         /* FB_KIND_* of the first bad element */
+    int32_t field;        /* FB_FIELD_*: which field of a batch; 0 for a tensor */
+    uint64_t count;       /* bad elements */
+    uint64_t first_index; /* flat; FB_NO_INDEX when not known */
+    int64_t value;        /* FB_KIND_OUT_OF_RANGE: the integer found; it had to lie in [low, high] */
+    int64_t low, high;
+    fb_scan_result stats; /* zeroed except size when not known */
+} fb_finding;
+
+enum { FB_FIELD_TENSOR = 0, FB_FIELD_TOKENS = 1, FB_FIELD_LABELS = 2, FB_FIELD_POSITIONS = 3, FB_FIELD_MASK = 4, FB_FIELD_WEIGHTS = 5,
+       FB_FIELD_LENGTHS = 6 };
+
+/* Add findings made elsewhere, for example on a GPU. They weigh as our own. */
+FB_API fb_status fb_step_report(fb_run *run, const fb_finding *findings, size_t n, fb_error *err);
+
+/**
+ * Give out this rank's four words. Local evidence is durable on return, or its loss is recorded and reported. Reduce the words over
+ * all ranks with MIN (signed 64-bit) and hand the result to fb_step_settle. Layout: docs/format/vote.md.
+ */
+FB_API fb_status fb_step_ballot(fb_run *run, int64_t words[4], fb_error *err);
+
+typedef struct fb_verdict {
+    uint32_t size;
+    int32_t action;        /* FB_PROCEED, ... the same on every rank where agreement is FB_AGREE_VOTE */
+    int32_t agreement;     /* FB_AGREE_* */
+    int32_t unanimous;     /* 1: all ranks voted in the same run, attempt, step, vote number, scale and policy; 0: they did not; -1: no quorum */
+    int32_t clean;         /* 1: no rank holds a finding */
+    int32_t fault;         /* 1: judged a fault; 0: clean, or probing of a loss scale */
+    int32_t first_rank;    /* spokesman: the rank with the smallest key; -1 when clean */
+    int32_t first_boundary;
+    int32_t first_micro_step;
+    int32_t consecutive_skips; /* this one included */
+    int64_t first_position;
+    uint64_t local_findings;   /* on this rank */
+    int64_t step;
+    char case_id[32];          /* "a1-000412" when this verdict opened or belongs to a case, else "" */
+} fb_verdict;
+#define FB_VERDICT_INIT {(uint32_t)sizeof(fb_verdict), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
+
+/**
+ * Read the reduced words and decide. words NULL: the vote failed, which is "no quorum" and never an update.
+ * Returns FB_OK also when the action is not FB_PROCEED: the answer is in verdict->action.
+ */
+FB_API fb_status fb_step_settle(fb_run *run, const int64_t words[4], fb_verdict *verdict, fb_error *err);
+
+/**
+ * Multiply reduced gradients by inv_scale in place, check them and sum their squares in FP64, in one pass.
+ * views     F64, F32 or BF16 in place. F16 is refused: unscale F16 into F32 with fb_unscale of firstbad/scan.h, then pass F32 here.
+ * sum_sq    out: sum of squares of the finite unscaled elements. It cannot overflow while elements are finite F32 or BF16.
+ * Errors: FB_E_ORDER (twice, or before a settled ballot), FB_E_DTYPE, FB_E_SITE, FB_E_USAGE (inv_scale not finite or not above 0).
+ */
+FB_API fb_status fb_step_unscale(fb_run *run, const fb_view *views, size_t n, double inv_scale, double *sum_sq, fb_error *err);
+
+/**
+ * The last gate: call it right before the optimizer. FB_OK: change the state now. FB_E_WITHHELD: the verdict was not to proceed.
+ * FB_E_ORDER: no settled ballot covers what was checked since.
+ */
+FB_API fb_status fb_step_apply(fb_run *run, fb_error *err);
+
+typedef struct fb_step_result {
+    uint32_t size;
+    uint32_t known;   /* FB_KNOWN_LOSS, FB_KNOWN_GRAD_NORM */
+    double loss;      /* any value, non-finite included; kept as bits */
+    double grad_norm; /* total, unscaled, before clipping */
+} fb_step_result;
+#define FB_STEP_RESULT_INIT {(uint32_t)sizeof(fb_step_result), 0, 0.0, 0.0}
+
+/* End the update: record it, move the loss scale, remember the skip. Allowed after any settled ballot. */
+FB_API fb_status fb_step_end(fb_run *run, const fb_step_result *result, fb_error *err);
+
+/* ---- checkpoints ------------------------------------------------------------------------------------------------------------ */
+
+/**
+ * Tell the run that a checkpoint was written, by one rank. The file is read back and scanned: committed if finite and the run has
+ * been gated without a hole, quarantined if not finite, suspect otherwise.
+ * path  file or folder, as the trainer will resume from it. Between steps. Cost: one read of the file.
+ */
+FB_API fb_status fb_run_checkpoint(fb_run *run, const char *path, int64_t step, int32_t *state, fb_error *err);
+
+enum { FB_CKPT_SUSPECT = 1, FB_CKPT_COMMITTED = 2, FB_CKPT_QUARANTINED = 3 };
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
