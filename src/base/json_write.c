@@ -307,8 +307,8 @@ static int reads_back(const char *text, uint64_t bits)
 }
 
 /*
- * printf and strtod use the host's decimal point, which may be any bytes. Both see the same one here, so the search for the shortest
- * text works under every locale; what is not part of a number is then replaced by a point.
+ * printf and strtod use the host's decimal point, which may be any bytes. Both see the same one here, so the search for the
+ * shortest text works under every locale; what is not part of a number is then replaced by a point.
  */
 size_t fb_json_format_double(char out[FB_JSON_DOUBLE_BYTES], double value)
 {
@@ -413,10 +413,11 @@ fb_status fb_json_finish(const fb_json *json, fb_error *err)
     case FB_E_LIMIT:
         return fb_fail(err, FB_E_LIMIT, "write JSON: the document does not fit into %zu bytes, or is nested deeper than %d levels",
                        json->room, (int)FB_JSON_DEPTH_MAX);
-    default: return fb_fail(err, json->status, "write JSON: a key, value or end came where none belongs, after %zu bytes", json->used);
+    default:
+        return fb_fail(err, json->status, "write JSON: a key, value or end came where none belongs, after %zu bytes", json->used);
     }
-    if (json->depth != 0 || !json->done) return fb_fail(err, FB_E_USAGE, "write JSON: %u levels are still open", (unsigned)json->depth);
-    return FB_OK;
+    if (json->depth == 0 && json->done) return FB_OK;
+    return fb_fail(err, FB_E_USAGE, "write JSON: %u levels are still open", (unsigned)json->depth);
 }
 
 const char *fb_json_text(const fb_json *json)

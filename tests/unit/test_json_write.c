@@ -47,7 +47,8 @@ static void test_json_write__nesting_commas_and_lines(void **state)
     fb_json_init(&json, 1);
     write_sample(&json);
     assert_int_equal(fb_json_finish(&json, NULL), FB_OK);
-    assert_string_equal(fb_json_text(&json), "{\n  \"name\": \"h.3\",\n  \"list\": [\n    -1,\n    null\n  ],\n  \"empty\": {},\n  \"yes\": true\n}");
+    assert_string_equal(fb_json_text(&json),
+                        "{\n  \"name\": \"h.3\",\n  \"list\": [\n    -1,\n    null\n  ],\n  \"empty\": {},\n  \"yes\": true\n}");
     fb_json_release(&json);
 }
 
