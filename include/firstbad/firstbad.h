@@ -179,7 +179,7 @@ typedef struct fb_scan_result {
     int32_t sum_sq_exponent;        /* 0 unless F64 elements are so large or small that their squares leave FP64 */
     int32_t reserved;
 } fb_scan_result;
-#define FB_SCAN_RESULT_INIT {(uint32_t)sizeof(fb_scan_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0}
+#define FB_SCAN_RESULT_INIT {sizeof(fb_scan_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0}
 
 /**
  * Look at every element of a view and count.
@@ -245,7 +245,7 @@ typedef struct fb_scaler_config {
     int32_t hysteresis;     /* overflows in a row before the scale backs off; 1 is torch's behaviour */
     double scale_min;       /* floor; 0: none, as torch */
 } fb_scaler_config;
-#define FB_SCALER_CONFIG_INIT {(uint32_t)sizeof(fb_scaler_config), 0, 65536.0, 2.0, 0.5, 2000, 1, 0.0}
+#define FB_SCALER_CONFIG_INIT {sizeof(fb_scaler_config), 0, 65536.0, 2.0, 0.5, 2000, 1, 0.0}
 
 typedef struct fb_pair {
     const char *key, *value;
@@ -279,7 +279,7 @@ typedef struct fb_run_config {
     uint64_t findings_max;            /* findings kept a step; 0: 256. Further ones are counted */
 } fb_run_config;
 #define FB_RUN_CONFIG_INIT                                                                                                          \
-    {(uint32_t)sizeof(fb_run_config), 0, 1, -1, -1, -1, -1, 1, NULL, NULL, NULL, NULL, FB_ON_BAD_SKIP, 3, FB_AGREE_VOTE, 1,           \
+    {sizeof(fb_run_config), 0, 1, -1, -1, -1, -1, 1, NULL, NULL, NULL, NULL, FB_ON_BAD_SKIP, 3, FB_AGREE_VOTE, 1,           \
      FB_SCALER_CONFIG_INIT, NULL, 0, NULL, 0, 0}
 
 /**
@@ -357,7 +357,7 @@ typedef struct fb_site {
     int32_t ndim;         /* 0: unknown; else indices are printed in this shape */
     int64_t shape[FB_DIMS_MAX];
 } fb_site;
-#define FB_SITE_INIT {(uint32_t)sizeof(fb_site), 0, NULL, NULL, NULL, -1, 0, -1, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}}
+#define FB_SITE_INIT {sizeof(fb_site), 0, NULL, NULL, NULL, -1, 0, -1, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}}
 
 /**
  * Name a tensor place. Between steps only. id  on FB_OK the id to put into views; ids count up from 0 in the order of the calls.
@@ -402,7 +402,7 @@ typedef struct fb_step {
     uint64_t rng_state_hash;
     int64_t checkpoint_parent; /* step of the checkpoint this run descends from */
 } fb_step;
-#define FB_STEP_INIT {(uint32_t)sizeof(fb_step), 0, 0, 1, 0, 0, NULL, 0, 0.0, 0.0, 0, 0, 0}
+#define FB_STEP_INIT {sizeof(fb_step), 0, 0, 1, 0, 0, NULL, 0, 0.0, 0.0, 0, 0, 0}
 
 /* Begin an update. Errors: FB_E_ORDER (the last step has no end), FB_E_HALTED, FB_E_FORKED, FB_E_USAGE. */
 FB_API fb_status fb_step_begin(fb_run *run, const fb_step *step, fb_error *err);
@@ -443,7 +443,7 @@ typedef struct fb_tokens {
     int64_t valid_tokens;   /* out: labels that are not ignored and have a weight above 0; -1: no labels given */
 } fb_tokens;
 #define FB_TOKENS_INIT                                                                                                              \
-    {(uint32_t)sizeof(fb_tokens), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, FB_I32, FB_I32, FB_I32, FB_BOOL, FB_F32, UINT32_MAX,    \
+    {sizeof(fb_tokens), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, FB_I32, FB_I32, FB_I32, FB_BOOL, FB_F32, UINT32_MAX,    \
      0, 0, -100, 0, 1, INT64_MAX, -1}
 
 /**
@@ -496,7 +496,7 @@ typedef struct fb_verdict {
     int64_t step;
     char case_id[32];          /* "a1-000412" when this verdict opened or belongs to a case, else "" */
 } fb_verdict;
-#define FB_VERDICT_INIT {(uint32_t)sizeof(fb_verdict), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
+#define FB_VERDICT_INIT {sizeof(fb_verdict), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
 
 /**
  * Read the reduced words and decide. words NULL: the vote failed, which is "no quorum" and never an update.
@@ -524,7 +524,7 @@ typedef struct fb_step_result {
     double loss;      /* any value, non-finite included; kept as bits */
     double grad_norm; /* total, unscaled, before clipping */
 } fb_step_result;
-#define FB_STEP_RESULT_INIT {(uint32_t)sizeof(fb_step_result), 0, 0.0, 0.0}
+#define FB_STEP_RESULT_INIT {sizeof(fb_step_result), 0, 0.0, 0.0}
 
 /* End the update: record it, move the loss scale, remember the skip. Allowed after any settled ballot. */
 FB_API fb_status fb_step_end(fb_run *run, const fb_step_result *result, fb_error *err);
