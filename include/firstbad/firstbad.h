@@ -242,7 +242,7 @@ typedef struct fb_scaler_config {
     double growth_factor;   /* 2 */
     double backoff_factor;  /* 0.5 */
     int32_t growth_interval;/* 2000 clean updates in a row */
-    int32_t hysteresis;     /* overflows in a row before the scale backs off; 1 is torch's behaviour */
+    int32_t hysteresis;     /* overflows since the last growth interval before the scale backs off; 1 is torch */
     double scale_min;       /* floor; 0: none, as torch */
 } fb_scaler_config;
 #define FB_SCALER_CONFIG_INIT {sizeof(fb_scaler_config), 0, 65536.0, 2.0, 0.5, 2000, 1, 0.0}
@@ -290,6 +290,15 @@ typedef struct fb_run_config {
  * A folder that cannot be written is not an error: the run is opened, guarded in memory only, and fb_run_evidence_lost() says so.
  */
 FB_API fb_status fb_run_open(fb_run **out, const fb_run_config *config, fb_error *err);
+
+/**
+ * The number of the next launch of a run: one more than the largest attempt in its folder, 1 where there is none. One rank asks, and
+ * tells the others; firstbad/mpi.h does both. dir  NULL: "firstbad-runs". Errors: FB_E_USAGE, FB_E_IO.
+ */
+FB_API fb_status fb_run_next_attempt(const char *dir, const char *run_id, int32_t *attempt, fb_error *err);
+
+/* A fresh run id, for a run that no scheduler named: time and process, not random. One rank asks, and tells the others. */
+FB_API fb_status fb_run_new_id(char id[64]);
 
 /* Close the run and its files. Accepts NULL. In a child made by fork it frees memory and touches no file. */
 FB_API void fb_run_close(fb_run *run);
