@@ -264,6 +264,7 @@ static void judge_finding(const fb_gate *gate, const fb_vote_outcome *outcome, f
     }
     decision->fault = decision->reason != FB_REASON_PROBING;
     decision->action = outcome->wish > FB_SKIP ? outcome->wish : FB_SKIP;
+    if (decision->reason == FB_REASON_PERSISTS_IN_REPLAY && decision->action < FB_SKIP_FREEZE) decision->action = FB_SKIP_FREEZE;
     if (!decision->fault) return;
     decision->consecutive_faults = gate->faults_in_row + (gate->fault_in_step ? 0 : 1);
     if (gate->config.on_bad == FB_ON_BAD_HALT || decision->consecutive_faults > gate->config.max_skips) decision->action = FB_HALT;
