@@ -1,6 +1,6 @@
 /*
- * Bytes of a record log, shared by its writer and its reader (docs/format/ledger.md). What the writer checks before it writes is what
- * the reader checks after it read: fb_log_record_check is the one predicate of both.
+ * Bytes of a record log, shared by its writer and its reader (docs/format/ledger.md). What the writer checks before it writes is
+ * what the reader checks after it read: fb_log_record_check is the one predicate of both.
  */
 #ifndef FB_LOG_LAYOUT_H
 #define FB_LOG_LAYOUT_H
@@ -51,7 +51,8 @@ static inline size_t fb_log_record_bytes(uint32_t payload_bytes)
 }
 
 /* Lay out a record at `out`: header, payload, padding. `offset` is where in the file it goes. Returns its bytes. */
-size_t fb_log_record_encode(unsigned char *out, const fb_log_header *header, const void *payload, uint64_t file_id, uint64_t offset);
+size_t fb_log_record_encode(unsigned char *out, const fb_log_header *header, const void *payload, uint64_t file_id,
+                            uint64_t offset);
 
 enum {
     FB_LOG_RECORD_OK = 0,

@@ -77,7 +77,8 @@ static fb_status create_exclusively(fb_log *log, fb_error *err)
     const fb_os *os = log->os;
     int64_t done = fb_os_open(os, log->path, O_RDWR | O_CREAT | O_EXCL, 0666);
     if (done == -EEXIST) {
-        return fb_fail(err, FB_E_EXISTS, "create log %s: it exists already; a log has one writer, and a restart is a new attempt", log->path);
+        return fb_fail(err, FB_E_EXISTS, "create log %s: it exists already; a log has one writer, and a restart is a new attempt",
+                       log->path);
     }
     if (done < 0) return fb_fail_os(err, (int)-done, "create log %s", log->path);
     log->fd = (int)done;
@@ -141,7 +142,8 @@ static fb_status sync_appended(fb_log *log, fb_error *err)
 {
     int64_t done;
     if (log->sync_failed) {
-        return fb_fail_os(err, EIO, "sync log %s: an earlier sync failed, so no record can be promised to survive power loss", log->path);
+        return fb_fail_os(err, EIO, "sync log %s: an earlier sync failed, so nothing more is promised to survive power loss",
+                          log->path);
     }
     done = fb_os_fdatasync(log->os, log->fd);
     if (done == 0) return FB_OK;
@@ -193,7 +195,8 @@ fb_status fb_log_pulse(fb_log *log, const void *payload, uint32_t bytes, fb_erro
     offset = FB_LOG_PULSE_OFFSET + (uint64_t)log->pulse_slot * FB_LOG_PULSE_STRIDE_BYTES;
     record_bytes = fb_log_record_encode(log->buffer, &header, payload, log->file_id, offset);
     done = fb_os_pwrite_all(log->os, log->fd, log->buffer, record_bytes, offset, NULL);
-    if (done < 0) return fb_fail_os(err, (int)-done, "pulse of log %s", log->path); /* the slot is not changed: it may be torn now */
+    /* After a failure the slot stays the next one: it may be torn now, while the other holds the newest whole pulse. */
+    if (done < 0) return fb_fail_os(err, (int)-done, "pulse of log %s", log->path);
     log->pulse_slot = (log->pulse_slot + 1) % FB_LOG_PULSE_SLOTS;
     return FB_OK;
 }
@@ -206,10 +209,10 @@ static fb_status read_back(const fb_log *log, size_t record_bytes, uint64_t offs
     unsigned char *copy = log->buffer + FB_LOG_FROZEN_BYTES;
     fb_log_header header;
     int64_t got = fb_os_pread_full(log->os, log->fd, copy, record_bytes, offset);
+    int found;
     if (got < 0) return fb_fail_os(err, (int)-got, "read a frozen record of log %s back", log->path);
-    if (fb_log_record_check(&header, copy, (size_t)got, FB_LOG_REGION_FROZEN, FB_LOG_FROZEN_PAYLOAD_MAX, log->file_id, offset) !=
-            FB_LOG_RECORD_OK ||
-        memcmp(copy, log->buffer, record_bytes) != 0) {
+    found = fb_log_record_check(&header, copy, (size_t)got, FB_LOG_REGION_FROZEN, FB_LOG_FROZEN_PAYLOAD_MAX, log->file_id, offset);
+    if (found != FB_LOG_RECORD_OK || memcmp(copy, log->buffer, record_bytes) != 0) {
         return fb_fail_at(err, offset, "freeze into log %s: other bytes were read back than were written", log->path);
     }
     return FB_OK;

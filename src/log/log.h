@@ -11,8 +11,8 @@
  *   frozen  the first-bad record: 16 slots whose blocks were written at create, so that a full disk cannot refuse them. Durable on
  *           return, written once, never changed.
  *
- * Threads: one call at a time on one log; the caller has the lock. After fork the child may only call fb_log_close: every other call
- * returns FB_E_FORKED and touches nothing. No call after create takes memory.
+ * Threads: one call at a time on one log; the caller has the lock. After fork the child may only call fb_log_close: every other
+ * call returns FB_E_FORKED and touches nothing. No call after create takes memory.
  */
 #ifndef FB_LOG_LOG_H
 #define FB_LOG_LOG_H
@@ -35,7 +35,7 @@ typedef struct fb_log fb_log;
  * Create a log; it must not exist.
  * os       kept, not copied: it must outlive the log.
  * path     UTF-8; its folder must exist. Copied.
- * file_id  random, or unique in another way: it seeds every checksum, so that blocks of another file cannot pass for records of this.
+ * file_id  random, or unique in another way: it seeds every checksum, so that blocks of another file are no records of this one.
  * On FB_OK head, pulse slots and set-aside slots (140 KiB) are on the disk and the name is in its folder, durably.
  * Errors: FB_E_EXISTS (a second writer; the file is untouched), FB_E_IO (what was created is removed), FB_E_NOMEM, FB_E_LIMIT.
  */
@@ -47,10 +47,10 @@ fb_status fb_log_create(fb_log **out, const fb_os *os, const char *path, uint64_
  * payload  `bytes` bytes, borrowed; may be NULL when bytes is 0.
  * sync     not 0: FB_OK means that this record and all before it survive power loss (an fdatasync: milliseconds).
  * Errors: FB_E_LIMIT (more than FB_LOG_PAYLOAD_MAX, nothing written), FB_E_IO, FB_E_FORKED, FB_E_USAGE.
- * FB_E_IO from the write: the record is lost and counted (fb_log_lost); what was written before stays readable, and so does what comes
- * after, since the next record goes to the place of the lost one. FB_E_IO from the sync: the record is in the file and readers see it,
- * but it may not survive power loss. After a failed sync every later `sync` fails too: the system drops its memory of what it could
- * not write, so a later success would promise what nobody checked. fb_log_freeze is not affected.
+ * FB_E_IO from the write: the record is lost and counted (fb_log_lost); what was written before stays readable, and so does what
+ * comes after, since the next record goes to the place of the lost one. FB_E_IO from the sync: the record is in the file and
+ * readers see it, but it may not survive power loss. After a failed sync every later `sync` fails too: the system drops its memory
+ * of what it could not write, so a later success would promise what nobody checked. fb_log_freeze is not affected.
  */
 fb_status fb_log_append(fb_log *log, uint16_t type, const void *payload, uint32_t bytes, int sync, fb_error *err);
 
@@ -59,7 +59,7 @@ fb_status fb_log_sync(fb_log *log, fb_error *err);
 
 /**
  * Say what the writer is doing now: replaces the pulse before. One write, not synced.
- * Errors: FB_E_LIMIT (more than FB_LOG_PULSE_PAYLOAD_MAX bytes), FB_E_IO (the pulse before stays readable), FB_E_FORKED, FB_E_USAGE.
+ * Errors: FB_E_LIMIT (over FB_LOG_PULSE_PAYLOAD_MAX bytes), FB_E_IO (the pulse before stays readable), FB_E_FORKED, FB_E_USAGE.
  */
 fb_status fb_log_pulse(fb_log *log, const void *payload, uint32_t bytes, fb_error *err);
 
@@ -92,7 +92,7 @@ typedef struct fb_log_record {
     uint16_t type;
     uint16_t reserved;
     uint32_t bytes;         /* of the payload */
-    uint64_t sequence;      /* appended: 1, 2, ... with gaps where records were lost; frozen: number of the freeze; pulse: its number */
+    uint64_t sequence;      /* appended: 1, 2, ..., with gaps where records were lost; frozen, pulse: 1, 2, ... of their own */
     uint64_t time_ns;       /* realtime clock of the writer; may go back, and orders nothing */
     uint64_t offset_bytes;  /* of the record's header in the file */
     const void *payload;
@@ -122,10 +122,10 @@ typedef struct fb_log_tail {
 } fb_log_tail;
 
 /**
- * Open a log for reading, also while it is being written. The file is hostile input: nothing in it sizes memory, and a bounded buffer
- * (about 130 KiB, taken here) serves a file of any size.
- * Errors: FB_E_NOTFOUND (no such file), FB_E_CORRUPT (no log, or its creation was never finished), FB_E_UNSUPPORTED (a later version),
- * FB_E_IO, FB_E_NOMEM.
+ * Open a log for reading, also while it is being written. The file is hostile input: nothing in it sizes memory, and a bounded
+ * buffer (about 130 KiB, taken here) serves a file of any size.
+ * Errors: FB_E_NOTFOUND (no such file), FB_E_CORRUPT (no log, or its creation was never finished), FB_E_UNSUPPORTED (a later
+ * version), FB_E_IO, FB_E_NOMEM.
  */
 fb_status fb_log_reader_open(fb_log_reader **out, const fb_os *os, const char *path, fb_error *err);
 
@@ -139,8 +139,8 @@ fb_status fb_log_reader_next(fb_log_reader *reader, fb_log_record *record, fb_er
 
 /**
  * The record of set-aside slot `index`.
- * FB_E_NOTFOUND (empty), FB_E_CORRUPT (neither empty nor a record: the power failed before it was acknowledged), FB_E_USAGE (no such
- * slot), FB_E_IO. Slots are filled in order, but one may be given up: look at all FB_LOG_FROZEN_SLOTS.
+ * FB_E_NOTFOUND (empty), FB_E_CORRUPT (neither empty nor a record: the power failed before it was acknowledged), FB_E_USAGE (no
+ * such slot), FB_E_IO. Slots are filled in order, but one may be given up: look at all FB_LOG_FROZEN_SLOTS.
  */
 fb_status fb_log_reader_frozen(fb_log_reader *reader, uint32_t index, fb_log_record *record, fb_error *err);
 

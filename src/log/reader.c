@@ -1,4 +1,4 @@
-/* The reader of a record log. The file is hostile input: lengths are bounded before they are used, and memory is taken once, at open. */
+/* The reader of a record log. The file is hostile input: lengths are bounded before use, and memory is taken once, at open. */
 #include <errno.h>
 #include <string.h>
 
@@ -68,7 +68,8 @@ static fb_status read_head(fb_log_reader *reader, fb_error *err)
 static fb_status open_file(fb_log_reader *reader, fb_error *err)
 {
     fb_os_info info;
-    int64_t got = fb_os_open(reader->os, reader->path, O_RDONLY | O_NONBLOCK, 0); /* not blocking: the name may be that of a pipe */
+    /* Not blocking: the name may be that of a pipe. */
+    int64_t got = fb_os_open(reader->os, reader->path, O_RDONLY | O_NONBLOCK, 0);
     if (got == -ENOENT) return fb_fail(err, FB_E_NOTFOUND, "open log %s: no such file", reader->path);
     if (got < 0) return fb_fail_os(err, (int)-got, "open log %s", reader->path);
     reader->fd = (int)got;
@@ -165,12 +166,16 @@ fb_status fb_log_reader_frozen(fb_log_reader *reader, uint32_t index, fb_log_rec
     fb_log_header header;
     uint64_t offset = FB_LOG_FROZEN_OFFSET + (uint64_t)index * FB_LOG_FROZEN_BYTES;
     int64_t got;
+    int found;
     if (!reader || !record) return fb_fail(err, FB_E_USAGE, "read a frozen record: an argument is NULL");
-    if (index >= FB_LOG_FROZEN_SLOTS) return fb_fail(err, FB_E_USAGE, "read frozen record %u: a log has %d", index, FB_LOG_FROZEN_SLOTS);
+    if (index >= FB_LOG_FROZEN_SLOTS) {
+        return fb_fail(err, FB_E_USAGE, "read frozen record %u: a log has %d", index, FB_LOG_FROZEN_SLOTS);
+    }
     got = fb_os_pread_full(reader->os, reader->fd, reader->slot, FB_LOG_FROZEN_BYTES, offset);
     if (got < 0) return fb_fail_os(err, (int)-got, "read slot %u of log %s", index, reader->path);
-    if (fb_log_record_check(&header, reader->slot, (size_t)got, FB_LOG_REGION_FROZEN, FB_LOG_FROZEN_PAYLOAD_MAX, reader->head.file_id,
-                            offset) == FB_LOG_RECORD_OK) {
+    found = fb_log_record_check(&header, reader->slot, (size_t)got, FB_LOG_REGION_FROZEN, FB_LOG_FROZEN_PAYLOAD_MAX,
+                                reader->head.file_id, offset);
+    if (found == FB_LOG_RECORD_OK) {
         fill_record(record, &header, offset, reader->slot);
         return FB_OK;
     }
@@ -190,17 +195,17 @@ fb_status fb_log_reader_pulse(fb_log_reader *reader, fb_log_record *record, fb_e
         uint64_t offset = FB_LOG_PULSE_OFFSET + (uint64_t)i * FB_LOG_PULSE_STRIDE_BYTES;
         unsigned char *at = reader->pulse + (size_t)i * FB_LOG_PULSE_BYTES;
         int64_t got = fb_os_pread_full(reader->os, reader->fd, at, FB_LOG_PULSE_BYTES, offset);
+        int found;
         if (got < 0) return fb_fail_os(err, (int)-got, "read the pulse of log %s", reader->path);
-        if (fb_log_record_check(&header, at, (size_t)got, FB_LOG_REGION_PULSE, FB_LOG_PULSE_PAYLOAD_MAX, reader->head.file_id, offset) !=
-                FB_LOG_RECORD_OK ||
-            header.sequence <= newest) {
-            continue;
-        }
+        found = fb_log_record_check(&header, at, (size_t)got, FB_LOG_REGION_PULSE, FB_LOG_PULSE_PAYLOAD_MAX, reader->head.file_id,
+                                    offset);
+        if (found != FB_LOG_RECORD_OK || header.sequence <= newest) continue;
         newest = header.sequence;
         fill_record(record, &header, offset, at);
         status = FB_OK;
     }
-    return status == FB_OK ? FB_OK : fb_fail(err, status, "read the pulse of log %s: none was written, or none is whole", reader->path);
+    if (status == FB_OK) return FB_OK;
+    return fb_fail(err, status, "read the pulse of log %s: none was written, or none is whole", reader->path);
 }
 
 fb_status fb_log_reader_tail(fb_log_reader *reader, fb_log_tail *tail, fb_error *err)

@@ -1,4 +1,4 @@
-/* Sequences of system calls that are easy to get wrong: interrupted and short transfers, and files that appear whole or not at all. */
+/* Sequences of system calls that are easy to get wrong: interrupted and short transfers, files that appear whole or not at all. */
 #include "os/os.h"
 
 #include <errno.h>
@@ -53,7 +53,8 @@ static int64_t transfer_once(const fb_os *os, enum transfer how, int fd, unsigne
 }
 
 /* Until all bytes moved, the file ended (0 bytes moved) or an error: then *done bytes have moved. */
-static int64_t transfer_all(const fb_os *os, enum transfer how, int fd, unsigned char *data, size_t bytes, uint64_t offset, size_t *done)
+static int64_t transfer_all(const fb_os *os, enum transfer how, int fd, unsigned char *data, size_t bytes, uint64_t offset,
+                            size_t *done)
 {
     int interruptions = 0;
     *done = 0;
@@ -215,13 +216,17 @@ static fb_status read_open_file(const fb_os *os, int fd, const char *path, uint6
     int64_t got = os->fstat(os->ctx, fd, &info);
     char *memory;
     if (got < 0) return fb_fail_os(err, (int)-got, "read %s: ask for its size", path);
-    if (info.kind != FB_OS_FILE) return fb_fail_os(err, info.kind == FB_OS_FOLDER ? EISDIR : EINVAL, "read %s: no regular file", path);
+    if (info.kind != FB_OS_FILE) {
+        return fb_fail_os(err, info.kind == FB_OS_FOLDER ? EISDIR : EINVAL, "read %s: no regular file", path);
+    }
     if (info.size_bytes > bytes_max || info.size_bytes > SIZE_MAX / 2) {
         return fb_fail(err, FB_E_LIMIT, "read %s: %llu bytes, at most %llu are taken", path, (unsigned long long)info.size_bytes,
                        (unsigned long long)bytes_max);
     }
     memory = fb_calloc((size_t)info.size_bytes + 1, 1);
-    if (!memory) return fb_fail(err, FB_E_NOMEM, "read %s: no memory for %llu bytes", path, (unsigned long long)info.size_bytes + 1);
+    if (!memory) {
+        return fb_fail(err, FB_E_NOMEM, "read %s: no memory for %llu bytes", path, (unsigned long long)info.size_bytes + 1);
+    }
     got = fb_os_read_full(os, fd, memory, (size_t)info.size_bytes);
     if (got < 0) {
         fb_free(memory);
@@ -246,7 +251,8 @@ fb_status fb_os_read_file(const fb_os *os, const char *path, uint64_t bytes_max,
 }
 
 /* Create a file of a temporary name beside `name`. Leftovers of a crash may hold the first names tried. */
-static fb_status open_temporary(const fb_os *os, const char *dir, const char *name, char *temp, size_t temp_bytes, int *fd, fb_error *err)
+static fb_status open_temporary(const fb_os *os, const char *dir, const char *name, char *temp, size_t temp_bytes, int *fd,
+                                fb_error *err)
 {
     char file[256];
     long long pid = (long long)os->getpid(os->ctx);

@@ -1,10 +1,10 @@
 /*
- * The only door to the operating system for the library: a table of calls, and the few sequences of them that are easy to get wrong.
+ * The library's only door to the operating system: a table of calls, and the few sequences of them that are easy to get wrong.
  * Tests put another table in its place: one that fails the k-th call, or one that simulates a disk and cuts its power.
  *
- * Every call of the table returns a value >= 0, or a negative errno (-ENOSPC). A table call may be interrupted (-EINTR) or move fewer
- * bytes than asked; the fb_os_* functions below deal with both, so call those, and the table itself only for calls that cannot be
- * interrupted (clocks, getpid, stat, link, rename, unlink, mkdir, close).
+ * Every call of the table returns a value >= 0, or a negative errno (-ENOSPC). A table call may be interrupted (-EINTR) or move
+ * fewer bytes than asked; the fb_os_* functions below deal with both, so call those, and the table itself only for calls that
+ * cannot be interrupted (clocks, getpid, stat, link, rename, unlink, mkdir, close).
  * Thread safety: the POSIX table has no state. Processes and signals are the affair of the command-line tool, not of this table.
  */
 #ifndef FB_OS_OS_H
@@ -68,17 +68,17 @@ int64_t fb_os_fsync(const fb_os *os, int fd);
 int64_t fb_os_fdatasync(const fb_os *os, int fd);
 int64_t fb_os_lock(const fb_os *os, int fd, int how);
 
-/* All bytes or an error: 0, or a negative errno. One system call when nothing goes wrong. *done (may be NULL): bytes that went out. */
+/* All bytes or an error: 0, or a negative errno. One system call when nothing goes wrong. *done (or NULL): bytes that went out. */
 int64_t fb_os_write_all(const fb_os *os, int fd, const void *data, size_t bytes);
 int64_t fb_os_pwrite_all(const fb_os *os, int fd, const void *data, size_t bytes, uint64_t offset, size_t *done);
 /* As many bytes as asked or up to the end of the file: their number, or a negative errno. */
 int64_t fb_os_read_full(const fb_os *os, int fd, void *data, size_t bytes);
 int64_t fb_os_pread_full(const fb_os *os, int fd, void *data, size_t bytes, uint64_t offset);
 
-/* Give a range of an open file real blocks that hold zeros, so that a later write into it needs no new space. Not synced. 0 or -errno. */
+/* Give a range of an open file real blocks of zeros, so that a later write into it needs no new space. Not synced. 0 or -errno. */
 int64_t fb_os_set_aside(const fb_os *os, int fd, uint64_t offset, uint64_t bytes);
 
-/* fsync the folder `dir`, or the folder that holds `path`: a created, linked or renamed name is durable only after it. 0 or -errno. */
+/* fsync folder `dir`, or the folder that holds `path`: a new, linked or renamed name is durable only after it. 0 or -errno. */
 int64_t fb_os_sync_dir(const fb_os *os, const char *dir);
 int64_t fb_os_sync_parent(const fb_os *os, const char *path);
 
@@ -99,12 +99,12 @@ fb_status fb_os_read_file(const fb_os *os, const char *path, uint64_t bytes_max,
 /**
  * Put a file in place once: readers see all of it or nothing, it is durable on return, and it never replaces another.
  * Written under a temporary name, synced, linked to its name, the temporary name removed, the folder synced.
- * Errors: FB_E_EXISTS where the name is taken (nothing was changed), FB_E_IO. After FB_E_IO the file may be in place, whole, but perhaps
- * not durable: a second call then says FB_E_EXISTS.
+ * Errors: FB_E_EXISTS where the name is taken (nothing was changed), FB_E_IO. After FB_E_IO the file may be in place, whole, but
+ * perhaps not durable: a second call then says FB_E_EXISTS.
  */
 fb_status fb_os_put_new(const fb_os *os, const char *dir, const char *name, const void *data, size_t bytes, fb_error *err);
 
-/* As fb_os_put_new, by rename: an existing file is replaced in one step. Readers see the old content or the new, never a mixture. */
+/* As fb_os_put_new, by rename: an existing file is replaced in one step. Readers see the old content or the new. */
 fb_status fb_os_replace(const fb_os *os, const char *dir, const char *name, const void *data, size_t bytes, fb_error *err);
 
 #endif

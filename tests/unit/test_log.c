@@ -485,6 +485,12 @@ static void test_log__a_clock_that_goes_back_changes_nothing_but_the_times(void 
     fb_log_reader_close(reader);
 }
 
+static int check(const unsigned char *in, size_t available, uint32_t region, uint32_t payload_max, uint64_t id, uint64_t offset)
+{
+    fb_log_header header;
+    return fb_log_record_check(&header, in, available, region, payload_max, id, offset);
+}
+
 static void test_layout__bytes_on_disk_are_pinned(void **state)
 {
     static const unsigned char expected_head[72] = {
@@ -495,7 +501,6 @@ static void test_layout__bytes_on_disk_are_pinned(void **state)
                                                       7,    0,   0,   0,   0,    0,    0, 0, 8, 7, 6, 5, 4, 3, 2, 1};
     const fb_log_head head = {file_id, 0x0102030405060708u};
     const fb_log_header header = {FB_LOG_REGION_APPEND, 0x1234, 5, 7, 0x0102030405060708u};
-    fb_log_header back;
     unsigned char out[FB_LOG_HEAD_BYTES];
     (void)state;
     fb_log_head_encode(out, &head);
@@ -507,12 +512,12 @@ static void test_layout__bytes_on_disk_are_pinned(void **state)
     assert_memory_equal(out, expected_record, sizeof expected_record);
     assert_memory_equal(out + 40, "hello\0\0\0", 8);
     assert_int_equal(out[48], 0xff);
-    assert_int_equal(fb_log_record_check(&back, out, 48, FB_LOG_REGION_APPEND, 5, file_id, FB_LOG_APPEND_OFFSET), FB_LOG_RECORD_OK);
-    assert_int_equal(fb_log_record_check(&back, out, 47, FB_LOG_REGION_APPEND, 5, file_id, FB_LOG_APPEND_OFFSET), FB_LOG_RECORD_SHORT);
-    assert_int_equal(fb_log_record_check(&back, out, 48, FB_LOG_REGION_APPEND, 4, file_id, FB_LOG_APPEND_OFFSET), FB_LOG_RECORD_BAD);
-    assert_int_equal(fb_log_record_check(&back, out, 48, FB_LOG_REGION_PULSE, 5, file_id, FB_LOG_APPEND_OFFSET), FB_LOG_RECORD_BAD);
-    assert_int_equal(fb_log_record_check(&back, out, 48, FB_LOG_REGION_APPEND, 5, file_id + 1, FB_LOG_APPEND_OFFSET), FB_LOG_RECORD_BAD);
-    assert_int_equal(fb_log_record_check(&back, out, 48, FB_LOG_REGION_APPEND, 5, file_id, FB_LOG_APPEND_OFFSET + 8), FB_LOG_RECORD_BAD);
+    assert_int_equal(check(out, 48, FB_LOG_REGION_APPEND, 5, file_id, FB_LOG_APPEND_OFFSET), FB_LOG_RECORD_OK);
+    assert_int_equal(check(out, 47, FB_LOG_REGION_APPEND, 5, file_id, FB_LOG_APPEND_OFFSET), FB_LOG_RECORD_SHORT);
+    assert_int_equal(check(out, 48, FB_LOG_REGION_APPEND, 4, file_id, FB_LOG_APPEND_OFFSET), FB_LOG_RECORD_BAD);
+    assert_int_equal(check(out, 48, FB_LOG_REGION_PULSE, 5, file_id, FB_LOG_APPEND_OFFSET), FB_LOG_RECORD_BAD);
+    assert_int_equal(check(out, 48, FB_LOG_REGION_APPEND, 5, file_id + 1, FB_LOG_APPEND_OFFSET), FB_LOG_RECORD_BAD);
+    assert_int_equal(check(out, 48, FB_LOG_REGION_APPEND, 5, file_id, FB_LOG_APPEND_OFFSET + 8), FB_LOG_RECORD_BAD);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
