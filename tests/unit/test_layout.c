@@ -1,8 +1,8 @@
 /*
  * test_layout: sizes and offsets of the open structs of firstbad.h, and the values of its constants. A caller compiled against one
- * header meets a library built from another, and files outlive both; a field that moves or a constant that is renumbered turns their
- * numbers into others without a word. A new field goes to the end of a struct that starts with its size; when a number here has to
- * change otherwise, FB_ABI_VERSION goes up. The numbers are those of a 64-bit platform.
+ * header meets a library built from another, and files outlive both; a field that moves or a constant that is renumbered turns
+ * their numbers into others without a word. A new field goes to the end of a struct that starts with its size; when a number here
+ * has to change otherwise, FB_ABI_VERSION goes up. The numbers are those of a 64-bit platform.
  */
 #include "firstbad/firstbad.h"
 
@@ -15,20 +15,20 @@
 #include <cmocka.h>
 
 /* Twice: the compiler says which field moved, and the count of tests says that somebody looked. */
-#define SIZE(type, bytes)                                                                                                         \
-    do {                                                                                                                          \
-        _Static_assert(sizeof(type) == (bytes), #type " changed its size");                                                       \
-        assert_int_equal(sizeof(type), (bytes));                                                                                  \
+#define SIZE(type, bytes)                                                   \
+    do {                                                                    \
+        _Static_assert(sizeof(type) == (bytes), #type " changed its size"); \
+        assert_int_equal(sizeof(type), (bytes));                            \
     } while (0)
-#define FIELD(type, field, at)                                                                                                    \
-    do {                                                                                                                          \
-        _Static_assert(offsetof(type, field) == (at), #type "." #field " moved");                                                 \
-        assert_int_equal(offsetof(type, field), (at));                                                                            \
+#define FIELD(type, field, at)                                                    \
+    do {                                                                          \
+        _Static_assert(offsetof(type, field) == (at), #type "." #field " moved"); \
+        assert_int_equal(offsetof(type, field), (at));                            \
     } while (0)
-#define VALUE(name, number)                                                                                                       \
-    do {                                                                                                                          \
-        _Static_assert((name) == (number), #name " was renumbered");                                                              \
-        assert_int_equal((name), (number));                                                                                       \
+#define VALUE(name, number)                                          \
+    do {                                                             \
+        _Static_assert((name) == (number), #name " was renumbered"); \
+        assert_int_equal((name), (number));                          \
     } while (0)
 
 static void test_layout__error_is_1040_bytes(void **state)
