@@ -7,6 +7,7 @@ JOBS   ?= $(shell nproc)
 PREFIX ?= /usr/local
 CMAKE  ?= cmake
 SUITES ?=
+ARGS   ?=
 
 export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
@@ -39,11 +40,11 @@ help:
 setup:
 	@scripts/setup build
 
-# The quotes of two recipes may not run at once with -j: setup first, then the rest in a fresh make.
+# The set-up may bring cmake itself, so that the build is a make of its own, after it. ARGS="--list" and the like go to the drill.
 drill:
 	@scripts/setup build
 	@$(MAKE) --no-print-directory all
-	@build/firstbad drill
+	@build/firstbad drill $(ARGS)
 
 test:
 	@scripts/setup test
@@ -55,7 +56,7 @@ check:
 
 bench:
 	@scripts/setup test
-	@scripts/bench -j $(JOBS)
+	@scripts/bench $(ARGS)
 
 install: all
 	@$(CMAKE) --install build --prefix $(PREFIX)
