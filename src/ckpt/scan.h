@@ -1,0 +1,49 @@
+/*
+ * The scan of one file, and what the scan of a folder shares with it.
+ */
+#ifndef FB_CKPT_SCAN_H
+#define FB_CKPT_SCAN_H
+
+#include "ckpt/reader.h"
+
+/* One call of fb_ckpt_scan_path. */
+typedef struct fb_ckpt_scan {
+    const fb_os *os;
+    fb_ckpt_options options; /* never NULL inside; zeros still stand for defaults */
+    fb_ckpt_sink sink;       /* all zero when the caller has none */
+    fb_ckpt_summary *summary;
+    int32_t reason_of; /* outcome that summary->reason belongs to */
+    /* Told of each tensor, for the check against a folder's index. May be NULL. */
+    void (*on_tensor)(void *ctx, const char *tensor);
+    void *on_tensor_ctx;
+} fb_ckpt_scan;
+
+/* Take an outcome into the summary: the worst stays, and with it the first sentence of its kind. reason may be NULL. */
+void fb_ckpt_scan_outcome(fb_ckpt_scan *scan, int32_t outcome, const fb_error *reason);
+
+/* The outcome that a failed call stands for, or -1 when it says nothing about the content (FB_E_IO, FB_E_NOMEM, ...). */
+int32_t fb_ckpt_outcome_of(fb_status status);
+
+void fb_ckpt_scan_unscanned(fb_ckpt_scan *scan, const char *file, const char *tensor, const char *why);
+
+/* How to take a file that no reader knows by its content. */
+enum {
+    FB_CKPT_ALONE = 0,    /* it was asked for: unsupported */
+    FB_CKPT_EXPECTED = 1, /* its name says safetensors: unreadable */
+    FB_CKPT_BESIDE = 2    /* lies in a folder: passed over when it is text, else listed as not scanned */
+};
+
+/**
+ * Read one file and judge it. On FB_OK *digest is that of its bytes, and *is_part is 1 when it holds tensors or should.
+ * Errors: FB_E_NOTFOUND, FB_E_IO, FB_E_NOMEM, FB_E_DTYPE or FB_E_USAGE from a scan that cannot work.
+ */
+fb_status fb_ckpt_scan_file(fb_ckpt_scan *scan, const char *path, int how, int *is_part, uint64_t *size_bytes, uint64_t *digest,
+                            fb_error *err);
+
+/* A folder of files, with or without an index. */
+fb_status fb_ckpt_scan_folder(fb_ckpt_scan *scan, const char *path, fb_error *err);
+
+/* 1 if the name fits the pattern, in which `*` stands for any text. */
+int fb_ckpt_name_fits(const char *pattern, const char *name);
+
+#endif
