@@ -1,0 +1,232 @@
+/*
+ * Vote and verdict: evidence first, then the words; the verdict, then its record.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "guard/run.h"
+
+/* ---- evidence before the words -------------------------------------------------------------------------------------------------- */
+
+/* What was checked clean on this rank, in this step, before the finding: the finite inputs of the witness. */
+static void fill_witness(struct fb_run *run, fb_rec_finding *first)
+{
+    const fb_cover *cover = &run->step.rec.cover;
+    for (int32_t boundary = FB_ENTRY; boundary < first->boundary; boundary++) {
+        if (run->step.bad_boundaries & (1u << boundary)) continue;
+        if (cover->level[boundary] == FB_COVER_FULL) first->clean_before |= 1u << boundary;
+        else if (cover->level[boundary] != FB_COVER_NONE) first->sampled_before |= 1u << boundary;
+        first->tensors_before += cover->tensors[boundary];
+    }
+    /* At the same boundary: tensors that come causally earlier, looked at in this micro-step and finite. */
+    for (uint64_t id = 0; id < run->sites.count; id++) {
+        size_t mark = (size_t)id * FB_BOUNDARIES + (size_t)first->boundary;
+        uint32_t clamped;
+        int64_t key = fb_vote_key(first->micro_step, first->boundary, run->sites.entries[id].position, first->rank, &clamped);
+        if (run->seen[mark] < run->step.step_serial || run->bad[mark] == run->step.step_serial) continue;
+        if (key < fb_finding_key(first)) first->tensors_before++;
+    }
+}
+
+static void fill_local(const struct fb_run *run, const fb_rec_finding *first, fb_gate_local *local)
+{
+    memset(local, 0, sizeof *local);
+    local->boundaries = run->step.bad_boundaries;
+    local->rank = run->rank;
+    local->position = -1;
+    if (!first) return;
+    local->micro_step = first->micro_step;
+    local->boundary = first->boundary;
+    local->position = first->position;
+}
+
+/* Records of what was found since the last ballot; synced, so that they survive what comes next. */
+static void make_durable(struct fb_run *run, const fb_rec_finding *first, int fault)
+{
+    uint64_t from = run->step.findings_settled;
+    for (uint64_t i = from; i < run->findings_count; i++) {
+        fb_record_finding(run, &run->findings[i], i + 1 == run->findings_count);
+    }
+    if (fault && first && run->case_id[0] == '\0' && !run->step.frozen) run->step.frozen = fb_record_freeze(run, first);
+    run->step.findings_settled = run->findings_count;
+}
+
+/* Full only when every gradient that the run knows was looked at, or is absent or exempt by declaration. */
+static void settle_gradient_cover(struct fb_run *run)
+{
+    uint8_t *level = &run->step.rec.cover.level[FB_LOCAL_GRAD];
+    if (*level == FB_COVER_NONE) return;
+    *level = run->gradient_sites && run->step.grads_seen >= run->gradient_sites ? FB_COVER_FULL : FB_COVER_SAMPLED;
+}
+
+static void fill_agreement(const struct fb_run *run, fb_vote_agreement *agreement)
+{
+    memset(agreement, 0, sizeof *agreement);
+    agreement->run_hash = run->run_hash;
+    agreement->attempt = run->attempt;
+    agreement->step = run->step.rec.step;
+    agreement->vote_number = run->step.votes;
+    memcpy(&agreement->scale_bits, &run->step.rec.loss_scale_before, sizeof agreement->scale_bits);
+    agreement->policy = fb_gate_digest(&run->gate);
+}
+
+static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
+{
+    fb_status status = fb_run_in_step(run, "give out a ballot", err);
+    fb_rec_finding *first;
+    fb_gate_local local;
+    fb_gate_decision expected;
+    fb_vote_ballot vote;
+    int64_t begun;
+    if (status != FB_OK) return status;
+    if (!words) return fb_fail(err, FB_E_USAGE, "give out a ballot: words is NULL");
+    if (run->step.ballot_out) {
+        return fb_fail(err, FB_E_ORDER, "give out a ballot: the last one of step %lld is not settled", (long long)run->step.rec.step);
+    }
+    if (run->step.withheld) {
+        return fb_fail(err, FB_E_ORDER, "give out a ballot: step %lld was withheld by an earlier vote; call fb_step_end",
+                       (long long)run->step.rec.step);
+    }
+    begun = run->os->monotonic_ns(run->os->ctx);
+    fb_run_lock(run); /* checks on other threads are over by the caller's order; the lock makes their writes seen */
+    fb_run_unlock(run);
+    settle_gradient_cover(run);
+    if (run->findings_count) fb_owned_search(run); /* was the state bad before this step? then no layer is blamed */
+    first = run->findings_count ? &run->findings[fb_finding_first(run) - run->findings] : NULL;
+    fill_local(run, first, &local);
+    memset(&vote, 0, sizeof vote);
+    memset(&expected, 0, sizeof expected);
+    vote.wish = fb_gate_wish(&run->gate, &local, &expected);
+    if (first) {
+        if (run->findings_count > run->step.findings_settled) fill_witness(run, first);
+        make_durable(run, first, expected.fault);
+        vote.has_finding = 1;
+        vote.micro_step = first->micro_step;
+        vote.boundary = first->boundary;
+        vote.position = first->position;
+    }
+    vote.rank = run->rank;
+    fill_agreement(run, &vote.agreement);
+    (void)fb_vote_write(run->step.words, &vote);
+    memcpy(words, run->step.words, sizeof run->step.words);
+    run->step.ballot_out = 1;
+    fb_record_pulse(run, FB_PULSE_BALLOT, vote.wish);
+    run->step.rec.guard_ns += (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
+    return FB_OK;
+}
+
+fb_status fb_step_ballot(struct fb_run *run, int64_t words[4], fb_error *err)
+{
+    return fb_run_misuse(run, ballot(run, words, err), err);
+}
+
+/* ---- the verdict ------------------------------------------------------------------------------------------------------------------ */
+
+static void fill_verdict(struct fb_run *run, const fb_vote_outcome *outcome, const fb_gate_decision *decision, fb_verdict *verdict)
+{
+    uint32_t size = verdict->size;
+    memset(verdict, 0, sizeof *verdict);
+    verdict->size = size;
+    verdict->action = decision->action;
+    verdict->agreement = run->agreement;
+    verdict->unanimous = outcome->quorum_equal;
+    verdict->clean = outcome->clean;
+    verdict->fault = decision->fault;
+    verdict->first_rank = outcome->rank;
+    verdict->first_boundary = outcome->boundary;
+    verdict->first_micro_step = outcome->micro_step;
+    verdict->first_position = outcome->position;
+    verdict->consecutive_skips = decision->consecutive_skips;
+    verdict->local_findings = run->step.rec.findings;
+    verdict->step = run->step.rec.step;
+    memcpy(verdict->case_id, run->case_id, sizeof verdict->case_id);
+}
+
+static void verdict_record(const struct fb_run *run, const fb_verdict *verdict, const fb_gate_decision *decision, const int64_t words[4],
+                           fb_rec_verdict *rec)
+{
+    memset(rec, 0, sizeof *rec);
+    rec->step = verdict->step;
+    rec->vote = run->step.votes;
+    rec->action = verdict->action;
+    rec->agreement = verdict->agreement;
+    rec->unanimous = verdict->unanimous;
+    rec->clean = verdict->clean;
+    rec->fault = verdict->fault;
+    rec->reason = decision->reason;
+    rec->first_rank = verdict->first_rank;
+    rec->first_boundary = verdict->first_boundary;
+    rec->first_micro_step = verdict->first_micro_step;
+    rec->first_position = verdict->first_position;
+    rec->consecutive_skips = verdict->consecutive_skips;
+    rec->world = run->world;
+    rec->local_findings = verdict->local_findings;
+    if (words) memcpy(rec->words, words, sizeof rec->words);
+    rec->case_id.data = run->case_id;
+    rec->case_id.bytes = (uint32_t)strlen(run->case_id);
+}
+
+/* Everything that follows from a verdict that is not clean. */
+static void keep_verdict(struct fb_run *run, fb_verdict *verdict, const fb_gate_decision *decision, const int64_t words[4])
+{
+    int opens = verdict->fault && run->case_id[0] == '\0';
+    fb_rec_verdict rec;
+    if (opens) (void)snprintf(run->case_id, sizeof run->case_id, "a%" PRId32 "-%06" PRId64, run->attempt, verdict->step);
+    memcpy(verdict->case_id, run->case_id, sizeof verdict->case_id);
+    /* This rank expected probing, and another one's finding made it a fault: its own first-bad record is due all the same. */
+    if (opens && run->findings_count && !run->step.frozen) run->step.frozen = fb_record_freeze(run, fb_finding_first(run));
+    verdict_record(run, verdict, decision, words, &rec);
+    fb_record_verdict(run, &rec, verdict->fault);
+    if (!verdict->fault) fb_record_event(run, FB_EVENT_PROBING_SKIP, decision->consecutive_skips, 0, NULL, 0);
+    if (verdict->action == FB_HALT) {
+        fb_record_event(run, FB_EVENT_HALT, decision->reason, 0, fb_gate_reason_text(decision->reason), 1);
+    }
+    if (opens || (verdict->fault && verdict->action == FB_HALT)) fb_case_write(run, &rec, opens);
+    if (run->step.withheld) fb_proof_take(run);
+    fb_risk_raise(&run->risk);
+}
+
+static fb_status settle(struct fb_run *run, const int64_t words[4], fb_verdict *out, fb_error *err)
+{
+    fb_status status = fb_run_in_step(run, "settle", err);
+    fb_vote_outcome outcome;
+    fb_gate_decision decision;
+    fb_rec_step *rec = &run->step.rec;
+    fb_verdict verdict = FB_VERDICT_INIT;
+    int64_t begun;
+    if (status != FB_OK) return status;
+    if (!out) return fb_fail(err, FB_E_USAGE, "settle: verdict is NULL");
+    if (out->size != sizeof *out) {
+        return fb_fail(err, FB_E_USAGE, "settle: verdict.size is %u, expected %zu; start from FB_VERDICT_INIT", out->size, sizeof *out);
+    }
+    if (!run->step.ballot_out) {
+        return fb_fail(err, FB_E_ORDER, "settle: no ballot of step %lld is out; call fb_step_ballot first", (long long)rec->step);
+    }
+    begun = run->os->monotonic_ns(run->os->ctx);
+    fb_vote_read(words, run->step.words, &outcome);
+    fb_gate_decide(&run->gate, &outcome, &decision);
+    run->step.ballot_out = 0;
+    run->step.unsettled = 0;
+    run->step.votes++;
+    rec->votes = run->step.votes;
+    if (decision.action > rec->action) rec->action = decision.action;
+    rec->unanimous = rec->votes == 1 || outcome.quorum_equal < rec->unanimous ? outcome.quorum_equal : rec->unanimous;
+    rec->consecutive_skips = decision.consecutive_skips;
+    if (outcome.boundary && !rec->first_bad_stage) rec->first_bad_stage = outcome.boundary;
+    if (decision.action != FB_PROCEED && !run->step.applied) run->step.withheld = 1;
+    if (!outcome.clean && !decision.fault) rec->flags |= FB_STEP_PROBING;
+    if (outcome.boundary == FB_ENTRY) rec->flags |= FB_STEP_ENTRY_BAD;
+    fill_verdict(run, &outcome, &decision, &verdict);
+    if (!outcome.clean) keep_verdict(run, &verdict, &decision, words);
+    fb_record_pulse(run, FB_PULSE_SETTLED, decision.action);
+    *out = verdict;
+    rec->guard_ns += (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
+    return FB_OK;
+}
+
+fb_status fb_step_settle(struct fb_run *run, const int64_t words[4], fb_verdict *verdict, fb_error *err)
+{
+    return fb_run_misuse(run, settle(run, words, verdict, err), err);
+}

@@ -1,0 +1,422 @@
+/*
+ * Looking at tensors. A check says whether the call was right; what it found waits for the ballot.
+ */
+#include <string.h>
+
+#include "base/status.h"
+#include "firstbad/scan.h"
+#include "guard/run.h"
+#include "scan/scan_format.h"
+
+/* ---- what was looked at -------------------------------------------------------------------------------------------------------- */
+
+static size_t mark_index(uint32_t site, int32_t boundary)
+{
+    return (size_t)site * FB_BOUNDARIES + (size_t)boundary;
+}
+
+int fb_check_mark(struct fb_run *run, int32_t boundary, uint32_t site)
+{
+    uint64_t *mark = &run->seen[mark_index(site, boundary)];
+    if (*mark == run->step.serial) return 0; /* tied weights, or the same view twice */
+    *mark = run->step.serial;
+    if (fb_sites_get(&run->sites, site)->role == FB_ROLE_GRADIENT) {
+        if (boundary == FB_LOCAL_GRAD) run->step.grads_seen++;
+        if (boundary == FB_REDUCED_GRAD) run->step.reduced_seen++;
+    }
+    return 1;
+}
+
+static void count_tensor(struct fb_run *run, int32_t boundary, uint32_t site, uint32_t *counter)
+{
+    fb_run_lock(run);
+    if (fb_check_mark(run, boundary, site)) (*counter)++;
+    fb_run_unlock(run);
+}
+
+/* ---- findings --------------------------------------------------------------------------------------------------------------------- */
+
+int64_t fb_finding_key(const fb_rec_finding *finding)
+{
+    uint32_t clamped;
+    return fb_vote_key(finding->micro_step, finding->boundary, finding->position, finding->rank, &clamped);
+}
+
+const fb_rec_finding *fb_finding_first(const struct fb_run *run)
+{
+    const fb_rec_finding *first = NULL;
+    for (uint64_t i = 0; i < run->findings_count; i++) {
+        if (!first || fb_finding_key(&run->findings[i]) < fb_finding_key(first)) first = &run->findings[i];
+    }
+    return first;
+}
+
+static fb_rec_finding *room_for(struct fb_run *run, int64_t key)
+{
+    fb_rec_finding *last = NULL;
+    if (run->findings_count < run->findings_max) return &run->findings[run->findings_count++];
+    run->findings_cut++;
+    for (uint64_t i = 0; i < run->findings_count; i++) {
+        if (!last || fb_finding_key(&run->findings[i]) > fb_finding_key(last)) last = &run->findings[i];
+    }
+    /* The table is full: the causally last one gives way to an earlier one. One that a ballot has carried stays. */
+    if (!last || fb_finding_key(last) <= key || (uint64_t)(last - run->findings) < run->step.findings_settled) return NULL;
+    return last;
+}
+
+static fb_text text_of(const char *text)
+{
+    fb_text result = {text, (uint32_t)strlen(text)};
+    return result;
+}
+
+static void copy_statistics(fb_rec_finding *rec, const fb_scan_result *stats)
+{
+    rec->dtype = stats->dtype;
+    rec->first_bits = stats->first_bits;
+    rec->elements = stats->elements;
+    rec->nan = stats->nan;
+    rec->pos_inf = stats->pos_inf;
+    rec->neg_inf = stats->neg_inf;
+    rec->zero = stats->zero;
+    rec->subnormal = stats->subnormal;
+    rec->at_max = stats->at_max;
+    rec->abs_min = stats->abs_min;
+    rec->abs_max = stats->abs_max;
+    rec->sum_sq = stats->sum_sq;
+    rec->sum_sq_exponent = stats->sum_sq_exponent;
+}
+
+static void fill_finding(struct fb_run *run, fb_rec_finding *rec, const fb_finding *finding, int injected)
+{
+    const fb_site_entry *site = fb_sites_get(&run->sites, finding->site);
+    memset(rec, 0, sizeof *rec);
+    rec->step = run->step.rec.step;
+    rec->attempt = run->attempt;
+    rec->rank = run->rank;
+    rec->boundary = finding->boundary;
+    rec->micro_step = finding->micro_step;
+    rec->kind = finding->kind;
+    rec->field = finding->field;
+    rec->site = finding->site;
+    rec->role = site->role;
+    rec->bucket = site->bucket;
+    rec->injected = injected;
+    rec->position = site->position;
+    rec->count = finding->count;
+    rec->first_index = finding->first_index;
+    rec->value = finding->value;
+    rec->low = finding->low;
+    rec->high = finding->high;
+    copy_statistics(rec, &finding->stats);
+    rec->ndim = site->ndim;
+    memcpy(rec->shape, site->shape, sizeof rec->shape);
+    rec->loss_scale = run->step.rec.loss_scale_before;
+    rec->batch_fingerprint = run->step.rec.batch_fingerprint;
+    rec->rng_state_hash = run->step.rec.rng_state_hash;
+    rec->global_batch_id = run->step.rec.global_batch_id;
+    rec->time_ns = (uint64_t)run->os->realtime_ns(run->os->ctx);
+    rec->module = text_of(site->module);
+    rec->tensor = text_of(site->tensor);
+    rec->group = text_of(site->group);
+    rec->host = text_of(run->host);
+}
+
+void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected)
+{
+    const fb_site_entry *site = fb_sites_get(&run->sites, finding->site);
+    fb_rec_finding *rec;
+    uint32_t clamped;
+    fb_run_lock(run);
+    run->step.rec.findings++;
+    run->step.bad_boundaries |= 1u << finding->boundary;
+    /* Later micro-steps add to the same gradient: what came first is kept, and they are not blamed. The fields of a batch are apart. */
+    if (finding->field == FB_FIELD_TENSOR) {
+        uint64_t *mark = &run->bad[mark_index(finding->site, finding->boundary)];
+        if (*mark == run->step.step_serial) goto done;
+        *mark = run->step.step_serial;
+    }
+    rec = room_for(run, fb_vote_key(finding->micro_step, finding->boundary, site->position, run->rank, &clamped));
+    if (rec) fill_finding(run, rec, finding, injected);
+done:
+    fb_run_unlock(run);
+}
+
+/* ---- one tensor --------------------------------------------------------------------------------------------------------------------- */
+
+static int32_t place_of(int32_t boundary)
+{
+    switch (boundary) {
+    case FB_INPUT: return FB_INJECT_INPUT;
+    case FB_FORWARD: return FB_INJECT_ACTIVATION;
+    case FB_LOSS: return FB_INJECT_LOSS;
+    case FB_LOCAL_GRAD: return FB_INJECT_GRAD;
+    case FB_REDUCED_GRAD: return FB_INJECT_REDUCED;
+    default: return 0; /* owned state is changed at the begin of the step */
+    }
+}
+
+/* Returns 1 when something was planted. */
+static int inject(struct fb_run *run, int32_t boundary, const fb_view *view, const fb_site_entry *site)
+{
+    const fb_injection *item;
+    uint32_t cursor = 0;
+    int planted = 0;
+    if (run->inject.count == 0) return 0;
+    fb_run_lock(run);
+    while ((item = fb_inject_due(&run->inject, &cursor, place_of(boundary), run->step.rec.step, run->step.micro, run->rank, site))) {
+        fb_record_event(run, FB_EVENT_INJECTED, boundary, view->site, item->text, 0);
+        if (fb_inject_plant(item, view) == 0) continue;
+        fb_inject_fired(&run->inject, item);
+        planted = 1;
+    }
+    fb_run_unlock(run);
+    return planted;
+}
+
+static const uint8_t *element_at(const fb_view *view, uint64_t flat, size_t bytes)
+{
+    int64_t offset = 0;
+    if (!view->layout) return (const uint8_t *)view->data + flat * bytes;
+    for (int32_t i = view->layout->ndim - 1; i >= 0; i--) {
+        offset += (int64_t)(flat % (uint64_t)view->layout->shape[i]) * view->layout->strides[i];
+        flat /= (uint64_t)view->layout->shape[i];
+    }
+    return (const uint8_t *)view->data + offset * (int64_t)bytes;
+}
+
+static int in_domain(int32_t domain, double x)
+{
+    switch (domain) {
+    case FB_DOMAIN_NONZERO: return x > 0.0 || x < 0.0;
+    case FB_DOMAIN_POSITIVE: return x > 0.0;
+    case FB_DOMAIN_NONNEGATIVE: return x >= 0.0;
+    case FB_DOMAIN_PROBABILITY: return x >= 0.0 && x <= 1.0;
+    default: return 1;
+    }
+}
+
+/* What of this element is not legal at its site: FB_KIND_NONE for a good one. */
+static int32_t judge_element(const fb_site_entry *site, const fb_format *format, const uint8_t *at)
+{
+    uint64_t bits = fb_part_bits(at, fb_format_part_bytes(format), 0);
+    if (fb_format_is_bad(format, bits)) {
+        int32_t kind = fb_format_kind(format, bits);
+        return kind == FB_KIND_NEG_INF && (site->legal & FB_LEGAL_NEG_INF) ? FB_KIND_NONE : kind;
+    }
+    return in_domain(site->domain, fb_format_value(format, bits)) ? FB_KIND_NONE : FB_KIND_DOMAIN;
+}
+
+/* A site with a domain or with legal -inf is read element by element. Few sites have either, and they are small. */
+static void judge_elements(const fb_site_entry *site, const fb_view *view, fb_finding *finding)
+{
+    const fb_format *format = fb_format_of(view->dtype);
+    size_t bytes = fb_format_part_bytes(format);
+    for (uint64_t i = 0; i < view->count; i++) {
+        int32_t kind = judge_element(site, format, element_at(view, i, bytes));
+        if (kind == FB_KIND_NONE) continue;
+        if (finding->count++ == 0) {
+            finding->kind = kind;
+            finding->first_index = i;
+            finding->stats.first_bits = fb_part_bits(element_at(view, i, bytes), bytes, 0);
+        }
+    }
+}
+
+static int has_parts(int32_t dtype)
+{
+    return dtype == FB_C64 || dtype == FB_C128;
+}
+
+/* Fills a finding; its count stays 0 when all is well. */
+static void judge_view(const fb_site_entry *site, const fb_view *view, fb_finding *finding)
+{
+    fb_scan_result stats = FB_SCAN_RESULT_INIT;
+    uint64_t first = FB_NO_INDEX;
+    int by_element = (site->domain != FB_DOMAIN_ANY || (site->legal & FB_LEGAL_NEG_INF)) && !has_parts(view->dtype);
+    if (fb_scan_first(view, &first, NULL) != FB_OK) first = 0; /* valid views do not fail; if one does, it is not called clean */
+    if (first == FB_NO_INDEX && site->domain == FB_DOMAIN_ANY) return;
+    (void)fb_scan(view, &stats, NULL);
+    finding->stats = stats;
+    finding->kind = stats.first_kind;
+    finding->first_index = stats.first_index;
+    finding->count = stats.nan + stats.pos_inf + stats.neg_inf;
+    if (!by_element) return;
+    finding->count = 0;
+    judge_elements(site, view, finding);
+}
+
+void fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view)
+{
+    const fb_site_entry *site = fb_sites_get(&run->sites, view->site);
+    fb_cover *cover = &run->step.rec.cover;
+    fb_finding finding;
+    int injected;
+    if (view->count == 0) {
+        count_tensor(run, boundary, view->site, &cover->absent);
+        return;
+    }
+    injected = inject(run, boundary, view, site);
+    if (site->legal & (FB_LEGAL_PADDING | FB_LEGAL_EXEMPT)) {
+        count_tensor(run, boundary, view->site, &cover->exempt);
+        return;
+    }
+    if (view->dtype >= FB_I8) {
+        count_tensor(run, boundary, view->site, &cover->unchecked);
+        return;
+    }
+    memset(&finding, 0, sizeof finding);
+    judge_view(site, view, &finding);
+    count_tensor(run, boundary, view->site, &cover->tensors[boundary]);
+    if (finding.count == 0) return;
+    finding.site = view->site;
+    finding.boundary = boundary;
+    finding.micro_step = boundary == FB_ENTRY ? 0 : run->step.micro;
+    fb_finding_add(run, &finding, injected);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------------------------------ */
+
+static fb_status view_valid(struct fb_run *run, const char *what, const fb_view *view, size_t i, fb_error *err)
+{
+    const fb_layout *layout = view->layout;
+    uint64_t product = 1;
+    if (!fb_sites_get(&run->sites, view->site)) {
+        return fb_fail(err, FB_E_SITE, "%s: view %zu names site %u, and this run gave out %llu", what, i, view->site,
+                       (unsigned long long)run->sites.count);
+    }
+    if (!fb_dtype_name(view->dtype)) return fb_fail(err, FB_E_DTYPE, "%s: view %zu has the unknown number format %d", what, i, view->dtype);
+    if (view->device != -1) {
+        return fb_fail(err, FB_E_USAGE, "%s: view %zu lies on device %d; check it there and hand the result to fb_step_report", what, i,
+                       view->device);
+    }
+    if (view->count && !view->data) return fb_fail(err, FB_E_USAGE, "%s: view %zu has %llu elements and data NULL", what, i,
+                                                   (unsigned long long)view->count);
+    if (view->count && fb_dtype_bytes(view->dtype, view->count) == 0) {
+        return fb_fail(err, FB_E_USAGE, "%s: view %zu has %llu elements, which no memory holds", what, i, (unsigned long long)view->count);
+    }
+    if (!layout) return FB_OK;
+    if (layout->ndim < 1 || layout->ndim > FB_DIMS_MAX) {
+        return fb_fail(err, FB_E_USAGE, "%s: view %zu has %d dimensions, expected 1 to %d", what, i, layout->ndim, FB_DIMS_MAX);
+    }
+    for (int32_t d = 0; d < layout->ndim; d++) {
+        if (layout->shape[d] < 0 || (layout->shape[d] && product > UINT64_MAX / (uint64_t)layout->shape[d])) {
+            return fb_fail(err, FB_E_USAGE, "%s: view %zu has the size %lld in dimension %d", what, i, (long long)layout->shape[d], d);
+        }
+        product *= (uint64_t)layout->shape[d];
+    }
+    if (product != view->count) {
+        return fb_fail(err, FB_E_USAGE, "%s: the shape of view %zu has %llu elements, count says %llu", what, i,
+                       (unsigned long long)product, (unsigned long long)view->count);
+    }
+    return FB_OK;
+}
+
+fb_status fb_check_views_valid(struct fb_run *run, const char *what, const fb_view *views, size_t n, fb_error *err)
+{
+    if (n && !views) return fb_fail(err, FB_E_USAGE, "%s: views is NULL and n is %zu", what, n);
+    for (size_t i = 0; i < n; i++) {
+        fb_status status = view_valid(run, what, &views[i], i, err);
+        if (status != FB_OK) return status;
+    }
+    return FB_OK;
+}
+
+/* Which boundaries may be looked at now. */
+static fb_status boundary_due(const struct fb_run *run, int32_t boundary, fb_error *err)
+{
+    const fb_step_state *step = &run->step;
+    if (step->ballot_out) return fb_fail(err, FB_E_ORDER, "check tensors: a ballot is out; call fb_step_settle first");
+    switch (boundary) {
+    case FB_ENTRY:
+    case FB_INPUT:
+    case FB_FORWARD:
+    case FB_LOSS:
+    case FB_LOCAL_GRAD:
+        if (step->unscaled || step->applied) {
+            return fb_fail(err, FB_E_ORDER, "check tensors at %s: the gradients of step %lld are reduced and unscaled already",
+                           fb_boundary_name(boundary), (long long)step->rec.step);
+        }
+        return FB_OK;
+    case FB_UPDATE:
+        if (!step->applied) {
+            return fb_fail(err, FB_E_ORDER, "check tensors at update: fb_step_apply was not called in step %lld", (long long)step->rec.step);
+        }
+        return FB_OK;
+    case FB_CHECKPOINT: return FB_OK;
+    case FB_REDUCED_GRAD: return fb_fail(err, FB_E_USAGE, "check tensors: reduced gradients are checked by fb_step_unscale");
+    default: return fb_fail(err, FB_E_USAGE, "check tensors: expected a boundary FB_ENTRY .. FB_CHECKPOINT, found %d", boundary);
+    }
+}
+
+static void cover_level(struct fb_run *run, int32_t boundary, uint8_t level)
+{
+    uint8_t *now = &run->step.rec.cover.level[boundary];
+    fb_run_lock(run);
+    if (*now == FB_COVER_NONE || level < *now) *now = level;
+    /* Gradients looked at after a vote are not covered by it. */
+    if (boundary != FB_UPDATE && boundary != FB_CHECKPOINT) run->step.unsettled = 1;
+    fb_run_unlock(run);
+}
+
+static fb_status check(struct fb_run *run, int32_t boundary, const fb_view *views, size_t n, int32_t period, fb_error *err)
+{
+    fb_status status = fb_run_in_step(run, "check tensors", err);
+    int64_t begun;
+    size_t phase;
+    if (status != FB_OK) return status;
+    if (period < 1) return fb_fail(err, FB_E_USAGE, "check tensors: the sampling period must be 1 or more, found %d", period);
+    if ((status = boundary_due(run, boundary, err)) != FB_OK) return status;
+    if ((status = fb_check_views_valid(run, "check tensors", views, n, err)) != FB_OK) return status;
+    begun = run->os->monotonic_ns(run->os->ctx);
+    if (fb_risk_deep(&run->risk) && run->risk.steps >= FB_RISK_FIRST_STEPS) period = 1;
+    phase = (size_t)((uint64_t)run->step.rec.step % (uint64_t)period);
+    for (size_t i = 0; i < n; i++) {
+        if ((i + phase) % (size_t)period == 0) fb_check_view(run, boundary, &views[i]);
+    }
+    if (n) cover_level(run, boundary, period == 1 ? FB_COVER_FULL : FB_COVER_SAMPLED);
+    run->step.rec.guard_ns += (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
+    return FB_OK;
+}
+
+fb_status fb_step_check(struct fb_run *run, int32_t boundary, const fb_view *views, size_t n, fb_error *err)
+{
+    return fb_run_misuse(run, check(run, boundary, views, n, 1, err), err);
+}
+
+fb_status fb_step_check_sampled(struct fb_run *run, int32_t boundary, const fb_view *views, size_t n, int32_t period, fb_error *err)
+{
+    return fb_run_misuse(run, check(run, boundary, views, n, period, err), err);
+}
+
+static fb_status report(struct fb_run *run, const fb_finding *findings, size_t n, fb_error *err)
+{
+    fb_status status = fb_run_in_step(run, "report findings", err);
+    if (status != FB_OK) return status;
+    if (n && !findings) return fb_fail(err, FB_E_USAGE, "report findings: findings is NULL and n is %zu", n);
+    if (run->step.ballot_out) return fb_fail(err, FB_E_ORDER, "report findings: a ballot is out; call fb_step_settle first");
+    for (size_t i = 0; i < n; i++) {
+        const fb_finding *finding = &findings[i];
+        if (finding->size != sizeof *finding) {
+            return fb_fail(err, FB_E_USAGE, "report findings: size of finding %zu is %u, expected %zu", i, finding->size, sizeof *finding);
+        }
+        if (!fb_sites_get(&run->sites, finding->site)) {
+            return fb_fail(err, FB_E_SITE, "report findings: finding %zu names site %u, and this run gave out %llu", i, finding->site,
+                           (unsigned long long)run->sites.count);
+        }
+        if (finding->boundary < FB_ENTRY || finding->boundary > FB_CHECKPOINT || finding->kind <= FB_KIND_NONE ||
+            finding->kind > FB_KIND_DOMAIN || finding->micro_step < 0 || finding->field < FB_FIELD_TENSOR ||
+            finding->field > FB_FIELD_LENGTHS) {
+            return fb_fail(err, FB_E_USAGE, "report findings: finding %zu has boundary %d, kind %d, micro-step %d, field %d", i,
+                           finding->boundary, finding->kind, finding->micro_step, finding->field);
+        }
+    }
+    for (size_t i = 0; i < n; i++) fb_finding_add(run, &findings[i], 0);
+    run->step.unsettled = 1;
+    return FB_OK;
+}
+
+fb_status fb_step_report(struct fb_run *run, const fb_finding *findings, size_t n, fb_error *err)
+{
+    return fb_run_misuse(run, report(run, findings, n, err), err);
+}

@@ -1,0 +1,49 @@
+/*
+ * Proof of skip: digests of all owned state at the decision to withhold an update and at the next begin. Equal digests say that the
+ * trainer changed nothing in between, whatever its optimizer would have done with a gradient of zero.
+ */
+#include <string.h>
+
+#include "base/hash.h"
+#include "guard/run.h"
+
+static void digest(const struct fb_run *run, fb_rec_proof *proof)
+{
+    memset(proof, 0, sizeof *proof);
+    for (size_t i = 0; i < run->owned_count; i++) {
+        const fb_view *view = &run->owned[i];
+        int32_t role = fb_sites_get(&run->sites, view->site)->role;
+        uint64_t bytes = fb_dtype_bytes(view->dtype, view->count);
+        proof->by_role[role] = fb_hash64(view->data, (size_t)bytes, proof->by_role[role] + 1);
+        proof->digest = fb_hash64(view->data, (size_t)bytes, proof->digest + 1);
+        proof->bytes += bytes;
+        proof->tensors++;
+    }
+}
+
+void fb_proof_take(struct fb_run *run)
+{
+    if (run->owned_count == 0) return;
+    digest(run, &run->proof);
+    run->proof.step = run->step.rec.step;
+    run->proof.moment = FB_PROOF_DECISION;
+    run->proof.equal = -1;
+    run->proof_pending = 1;
+    fb_record_proof(run, &run->proof);
+}
+
+void fb_proof_compare(struct fb_run *run)
+{
+    fb_rec_proof now;
+    if (!run->proof_pending) return;
+    run->proof_pending = 0;
+    digest(run, &now);
+    now.step = run->proof.step;
+    now.moment = FB_PROOF_NEXT_BEGIN;
+    now.equal = now.digest == run->proof.digest && memcmp(now.by_role, run->proof.by_role, sizeof now.by_role) == 0;
+    if (!now.equal) { /* the skip is not proven: what descends from here is suspect */
+        run->ungated = 1;
+        run->ungated_step = now.step;
+    }
+    fb_record_proof(run, &now);
+}

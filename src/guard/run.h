@@ -1,0 +1,143 @@
+/*
+ * The inside of a run on one rank. The guard is the policy's only home: it holds gate, scaler and vote, decides nothing by itself,
+ * and turns calls into evidence.
+ *
+ * Files by job: open.c opens and closes; names.c sites and owned state; step.c the order of one update; check.c tensors; tokens.c
+ * batches; ballot.c vote and verdict; record.c the ledger; casefile.c the case folder; proof.c digests; risk.c deep scanning;
+ * inject.c faults on purpose; checkpoint.c saved files.
+ */
+#ifndef FB_GUARD_RUN_H
+#define FB_GUARD_RUN_H
+
+#include <stdatomic.h>
+
+#include "evidence/records.h"
+#include "evidence/site.h"
+#include "guard/inject.h"
+#include "guard/risk.h"
+#include "log/log.h"
+#include "os/os.h"
+#include "policy/gate.h"
+#include "policy/scaler.h"
+#include "policy/vote.h"
+
+enum { FB_FINDINGS_MAX_DEFAULT = 256, FB_BOUNDARIES = 9, FB_CASE_ID_BYTES = 32, FB_RUN_ID_BYTES = 64 };
+
+/* The words that one rank's evidence was turned into, and what came of them. */
+typedef struct fb_step_state {
+    int open;                /* between fb_step_begin and fb_step_end */
+    int ballot_out;          /* words were given out and not settled */
+    int withheld;            /* a verdict of this step was not to proceed; sticky until the end */
+    int unscaled, applied;
+    int unsettled;           /* gradients were looked at after the last settled vote */
+    int32_t votes, micro;
+    uint64_t serial;         /* counts micro-steps over the run: marks "seen in this micro-step" */
+    uint64_t step_serial;    /* serial at the begin of the step */
+    int64_t begun_ns;
+    int64_t words[4];        /* our own, as given out */
+    uint64_t grads_seen;     /* distinct gradient sites seen at FB_LOCAL_GRAD in this micro-step, absent and exempt ones included */
+    uint64_t reduced_seen;
+    uint64_t findings_settled; /* findings that a ballot has carried */
+    uint32_t bad_boundaries; /* bit (1 << boundary) */
+    int state_searched;      /* owned state was read whole because something was found */
+    int frozen;              /* the first-bad record of this step's case is in set-aside space */
+    fb_rec_step rec;         /* L1 as it grows */
+} fb_step_state;
+
+struct fb_run {
+    const fb_os *os;
+    int64_t pid;             /* of the process that opened the run: a child made by fork is refused */
+    int32_t rank, world, attempt, on_bad, agreement, threads;
+    char run_id[FB_RUN_ID_BYTES], host[FB_TEXT_MAX + 1], precision[32];
+    char folder[FB_OS_PATH_MAX], cases[FB_OS_PATH_MAX];
+    uint64_t run_hash;
+
+    fb_log *log;             /* NULL when it could not be created: everything is counted as lost */
+    uint64_t lost;
+    int lost_told;           /* the first loss was put into set-aside space */
+    fb_error lost_why;
+
+    fb_sites sites;
+    uint64_t *seen;          /* sites x boundaries: serial of the micro-step in which the tensor was looked at last */
+    uint64_t *bad;           /* sites x boundaries: step_serial of the step in which it was found bad last */
+    uint64_t seen_room;      /* sites that the two tables have room for */
+    uint64_t gradient_sites;
+
+    fb_view *owned;
+    size_t owned_count;
+    int proof_pending;       /* an update was withheld: compare digests at the next begin */
+    fb_rec_proof proof;
+
+    fb_scaler_config scaler_config;
+    fb_scaler_state scaler;
+    fb_gate gate;
+    fb_inject inject;
+    fb_risk risk;
+
+    fb_step_state step;
+    int64_t last_step;       /* -1 before the first */
+    int ungated;             /* an update was applied without a full, clean vote: what descends from it is suspect */
+    int64_t ungated_step;
+    int late_pending;        /* found after the update was let through, and not voted on */
+    fb_rec_finding late;
+    char case_id[FB_CASE_ID_BYTES]; /* the open case, "" when none */
+    fb_rec_finding *findings;
+    uint64_t findings_count, findings_max, findings_cut;
+    atomic_flag lock;        /* over findings, coverage and the log: checks may come from any thread */
+    uint8_t scratch[FB_REC_BYTES_MAX];
+};
+
+/* ---- shared by the files of this folder --------------------------------------------------------------------------------------- */
+
+void fb_run_lock(struct fb_run *run);
+void fb_run_unlock(struct fb_run *run);
+
+/* NULL run, or a child made by fork. what: the function's name, for the sentence. */
+fb_status fb_run_usable(const struct fb_run *run, const char *what, fb_error *err);
+/* As fb_run_usable, and a step must be open. */
+fb_status fb_run_in_step(const struct fb_run *run, const char *what, fb_error *err);
+/* Note misuse in the ledger and hand the status through. */
+fb_status fb_run_misuse(struct fb_run *run, fb_status status, const fb_error *err);
+
+/* record.c: write what was encoded. A failure is counted, never returned: training goes on guarded. */
+void fb_record_append(struct fb_run *run, uint16_t type, uint32_t bytes, int sync);
+void fb_record_event(struct fb_run *run, int32_t event, int64_t a, int64_t b, const char *text, int sync);
+void fb_record_finding(struct fb_run *run, const fb_rec_finding *finding, int sync);
+/* Into set-aside space. Returns 1 when it is durable. */
+int fb_record_freeze(struct fb_run *run, const fb_rec_finding *finding);
+void fb_record_verdict(struct fb_run *run, const fb_rec_verdict *verdict, int sync);
+void fb_record_pulse(struct fb_run *run, int32_t phase, int32_t action);
+void fb_record_proof(struct fb_run *run, const fb_rec_proof *proof);
+void fb_record_step(struct fb_run *run);
+void fb_record_site(struct fb_run *run, uint32_t id);
+void fb_record_lost(struct fb_run *run, const fb_error *why);
+void fb_record_run(struct fb_run *run, const fb_run_config *config);
+
+/* check.c: add a finding of this rank; takes the lock. Fills in what the step knows. */
+void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected);
+/* Look at one view at a boundary; validated before. */
+void fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view);
+/* Every view is usable at this boundary, or a sentence. */
+fb_status fb_check_views_valid(struct fb_run *run, const char *what, const fb_view *views, size_t n, fb_error *err);
+/* Note that a tensor was looked at. Returns 1 the first time in this micro-step. */
+int fb_check_mark(struct fb_run *run, int32_t boundary, uint32_t site);
+/* The finding that is causally first of this step, or NULL. */
+const fb_rec_finding *fb_finding_first(const struct fb_run *run);
+/* Key of a finding in the vote's order. */
+int64_t fb_finding_key(const fb_rec_finding *finding);
+
+/* names.c: plant faults into owned state at the begin of a step; search owned state when something was found. */
+void fb_owned_inject(struct fb_run *run);
+void fb_owned_search(struct fb_run *run);
+
+/* proof.c */
+void fb_proof_take(struct fb_run *run);
+void fb_proof_compare(struct fb_run *run);
+
+/* casefile.c: write what this rank knows of the case into its folder. opens: this verdict opened it. Failures count as lost evidence. */
+void fb_case_write(struct fb_run *run, const fb_rec_verdict *verdict, int opens);
+
+/* The run as opened by a test, over its own table of system calls. */
+fb_status fb_run_open_with(struct fb_run **out, const fb_run_config *config, const fb_os *os, fb_error *err);
+
+#endif
