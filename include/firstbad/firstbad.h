@@ -457,8 +457,9 @@ typedef struct fb_tokens {
 
 /**
  * Check a batch: token, position and mask ranges, allowed labels, a batch whose labels are all ignored, lengths, loss weights.
- * Every step reads summaries (all tokens and labels, one pass over integers); positions, masks and weights by row are read when the
- * run is at risk, and always in a run's first 16 steps. Findings are kept for the ballot.
+ * Every step reads tokens, labels, lengths and loss weights, one pass over each. Positions, and masks row by row (a row without a
+ * single 1 is a fault: its softmax is 0/0), are read in a run's first 16 steps and while the run is at risk; coverage says
+ * "summary" otherwise. Findings are kept for the ballot. Errors: FB_E_USAGE, FB_E_DTYPE, FB_E_SITE, FB_E_ORDER; nothing was recorded.
  */
 FB_API fb_status fb_step_check_tokens(fb_run *run, fb_tokens *tokens, fb_error *err);
 
