@@ -10,8 +10,8 @@ typedef struct entry_list {
     size_t count;
 } entry_list;
 
-static void add(entry_list *list, const char *prefix, const char *name, const char *dtype, int ndim, const size_t *shape, void *data,
-                size_t element_bytes)
+static void add(entry_list *list, const char *prefix, const char *name, const char *dtype, int ndim, const size_t *shape,
+                void *data, size_t element_bytes)
 {
     tensor_entry *e = &list->entries[list->count++];
     snprintf(e->name, sizeof e->name, "%s%s", prefix, name);
@@ -44,8 +44,9 @@ static void add_flat(entry_list *list, const char *prefix, const gpt_model *mode
 
 static void describe(char *out, size_t bytes, const gpt_config *g)
 {
-    snprintf(out, bytes, "{\"format\":\"firstbad-gpt\",\"layers\":\"%zu\",\"channels\":\"%zu\",\"heads\":\"%zu\",\"block\":\"%zu\"}",
-             g->layers, g->channels, g->heads, g->block);
+    snprintf(out, bytes,
+             "{\"format\":\"firstbad-gpt\",\"layers\":\"%zu\",\"channels\":\"%zu\",\"heads\":\"%zu\",\"block\":\"%zu\"}", g->layers,
+             g->channels, g->heads, g->block);
 }
 
 /* What is eight bytes wide comes first, so that every tensor is aligned in the file. */
@@ -53,8 +54,7 @@ static int list_all(entry_list *list, gpt_model *model, adamw *o, train_state *s
 {
     list->count = 0;
     list->entries = calloc(6 + 3 * model->tensor_count, sizeof *list->entries);
-    if (!list->entries)
-        return -1;
+    if (!list->entries) return -1;
     add_one(list, "train.step", "I64", &state->step, sizeof state->step);
     add_one(list, "train.updates", "I64", &state->updates, sizeof state->updates);
     add_one(list, "train.seed", "U64", &state->seed, sizeof state->seed);
@@ -100,20 +100,19 @@ int checkpoint_load(const char *path, gpt_model *model, adamw *optimizer, train_
     return status;
 }
 
-int dump_step(const char *prefix, int64_t step, gpt_model *model, batch *b, float *gradients, file_error *err)
+int dump_step(const char *path, gpt_model *model, batch *b, float *gradients, file_error *err)
 {
-    char path[4096], metadata[256];
-    const size_t rows[2] = {b->rows, b->columns}, logits[3] = {b->rows, b->columns, GPT_VOCAB};
+    char metadata[256];
+    const size_t read[3] = {b->micro_steps, b->rows, b->columns}, logits[3] = {b->rows, b->columns, GPT_VOCAB};
     entry_list list = {calloc(4 + 2 * model->tensor_count, sizeof(tensor_entry)), 0};
     if (!list.entries) {
-        snprintf(err->message, sizeof err->message, "dump step %lld: no memory", (long long)step);
+        snprintf(err->message, sizeof err->message, "write %s: no memory", path);
         return -1;
     }
     describe(metadata, sizeof metadata, &model->config);
-    snprintf(path, sizeof path, "%s-%06lld.safetensors", prefix, (long long)step);
     add_one(&list, "loss", "F64", &model->loss, sizeof model->loss);
-    add(&list, "", "tokens", "I32", 2, rows, b->tokens, sizeof *b->tokens);
-    add(&list, "", "targets", "I32", 2, rows, b->targets, sizeof *b->targets);
+    add(&list, "", "tokens", "I32", 3, read, b->tokens, sizeof *b->tokens);
+    add(&list, "", "targets", "I32", 3, read, b->targets, sizeof *b->targets);
     add(&list, "", "logits", "F32", 3, logits, model->logits, sizeof *model->logits);
     add_flat(&list, "grad.", model, gradients);
     add_flat(&list, "parameter.", model, model->parameters);

@@ -1,4 +1,5 @@
-/* checkpoint.h: all that a run needs to continue to the same bits: parameters, moments, counters, seed and loss scale, in one file. */
+/* checkpoint.h: all that a run needs to continue to the same bits: parameters, moments, counters,
+ * seed and loss scale, in one file. */
 #ifndef GPT_CHECKPOINT_H
 #define GPT_CHECKPOINT_H
 
@@ -22,7 +23,10 @@ void checkpoint_path(char *out, size_t bytes, const char *folder, int64_t step);
 int checkpoint_save(const char *path, gpt_model *model, adamw *optimizer, train_state *state, file_error *err);
 int checkpoint_load(const char *path, gpt_model *model, adamw *optimizer, train_state *state, file_error *err);
 
-/* One step for comparison with another implementation: batch, logits, loss, gradients before the clip, parameters after the update. */
-int dump_step(const char *prefix, int64_t step, gpt_model *model, batch *b, float *gradients, file_error *err);
+/*
+ * One step, for comparison with another implementation: the batch of all micro-steps, logits and loss of the last one, gradients
+ * before the clip, parameters after the update.
+ */
+int dump_step(const char *path, gpt_model *model, batch *b, float *gradients, file_error *err);
 
 #endif

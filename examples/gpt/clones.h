@@ -1,7 +1,8 @@
 /*
  * clones.h: compile a function once for the lowest x86-64 and again for AVX2 and AVX-512; the loader picks one.
  *
- * The clones give equal bits: every sum of the trainer runs in an order that the source fixes, and no multiply is fused with an add.
+ * The clones give equal bits: every sum of the trainer runs in an order that the source fixes, and no multiply is fused with an
+ * add.
  * Sanitizers do not go well with the loader's early choice, so their builds have the plain function.
  */
 #ifndef GPT_CLONES_H

@@ -12,20 +12,14 @@ int dataset_open(dataset *data, const char *path, size_t block)
     long size = -1;
     FILE *file = fopen(path, "rb");
     *data = (dataset){NULL, 0};
-    if (!file)
-        return -1;
-    if (fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) < 0 || fseek(file, 0, SEEK_SET) != 0)
-        saved = errno;
-    else if ((size_t)size < block + 2)
-        saved = EINVAL;
-    else if (!(data->bytes = malloc((size_t)size)))
-        saved = ENOMEM;
-    else if (fread(data->bytes, 1, (size_t)size, file) != (size_t)size)
-        saved = EIO;
+    if (!file) return -1;
+    if (fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) < 0 || fseek(file, 0, SEEK_SET) != 0) saved = errno;
+    else if ((size_t)size < block + 2) saved = EINVAL;
+    else if (!(data->bytes = malloc((size_t)size))) saved = ENOMEM;
+    else if (fread(data->bytes, 1, (size_t)size, file) != (size_t)size) saved = EIO;
     data->count = (size_t)size;
     fclose(file);
-    if (!saved)
-        return 0;
+    if (!saved) return 0;
     dataset_close(data);
     errno = saved;
     return -1;
@@ -37,35 +31,39 @@ void dataset_close(dataset *data)
     *data = (dataset){NULL, 0};
 }
 
-int batch_open(batch *b, size_t rows, size_t columns)
+int batch_open(batch *b, size_t micro_steps, size_t rows, size_t columns)
 {
-    *b = (batch){.rows = rows, .columns = columns};
-    b->tokens = calloc(rows * columns, sizeof *b->tokens);
-    b->targets = calloc(rows * columns, sizeof *b->targets);
-    b->offsets = calloc(rows, sizeof *b->offsets);
-    return b->tokens && b->targets && b->offsets ? 0 : -1;
+    size_t windows = micro_steps * rows;
+    *b = (batch){.micro_steps = micro_steps, .rows = rows, .columns = columns};
+    b->tokens = calloc(windows * columns, sizeof *b->tokens);
+    b->targets = calloc(windows * columns, sizeof *b->targets);
+    b->weights = calloc(windows * columns, sizeof *b->weights);
+    b->offsets = calloc(windows, sizeof *b->offsets);
+    return b->tokens && b->targets && b->weights && b->offsets ? 0 : -1;
 }
 
 void batch_close(batch *b)
 {
     free(b->tokens);
     free(b->targets);
+    free(b->weights);
     free(b->offsets);
     *b = (batch){0};
 }
 
-void batch_draw(batch *b, const dataset *data, uint64_t seed, gpt_place place)
+void batch_draw(batch *b, const dataset *data, uint64_t seed, int64_t step, int32_t rank)
 {
-    rng_stream stream = {seed, RNG_DATA, 0, (uint32_t)place.micro_step, (uint32_t)place.step, (uint32_t)place.rank};
-    uint64_t windows = data->count - b->columns, hash = 0xcbf29ce484222325u;
-    for (size_t r = 0; r < b->rows; r++) {
+    uint64_t begins = data->count - b->columns, hash = 0xcbf29ce484222325u;
+    for (size_t w = 0; w < b->micro_steps * b->rows; w++) {
+        rng_stream stream = {seed, RNG_DATA, 0, (uint32_t)(w / b->rows), (uint32_t)step, (uint32_t)rank};
         uint32_t words[2];
-        rng_draw(&stream, 2 * r, words, 2);
-        b->offsets[r] = (int64_t)(((uint64_t)words[0] << 32 | words[1]) % windows);
-        const uint8_t *text = data->bytes + b->offsets[r];
+        rng_draw(&stream, 2 * (w % b->rows), words, 2);
+        b->offsets[w] = (int64_t)(((uint64_t)words[0] << 32 | words[1]) % begins);
+        const uint8_t *text = data->bytes + b->offsets[w];
         for (size_t t = 0; t < b->columns; t++) {
-            b->tokens[r * b->columns + t] = text[t];
-            b->targets[r * b->columns + t] = text[t + 1];
+            b->tokens[w * b->columns + t] = text[t];
+            b->targets[w * b->columns + t] = text[t + 1];
+            b->weights[w * b->columns + t] = 1.0f;
             hash = ((hash ^ text[t]) * 0x100000001b3u ^ text[t + 1]) * 0x100000001b3u;
         }
     }

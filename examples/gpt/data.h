@@ -9,11 +9,12 @@ typedef struct dataset {
     size_t count;
 } dataset;
 
-/* One micro-step's batch on one rank. */
+/* What one rank reads in one update: `micro_steps` batches of (B,T), one after the other. */
 typedef struct batch {
-    size_t rows, columns;
-    int32_t *tokens, *targets; // (B,T), targets are the tokens one place on
-    int64_t *offsets;          // (B) where each window begins in the file: the sample's id
+    size_t micro_steps, rows, columns;
+    int32_t *tokens, *targets; // (micro_steps,B,T), targets are the tokens one place on
+    float *weights;            // (micro_steps,B,T) of the loss of each target: 1, except where somebody changes them
+    int64_t *offsets;          // (micro_steps,B) where each window begins in the file: the sample's id
     uint64_t fingerprint;      /* FNV-1a of tokens and targets */
 } batch;
 
@@ -21,10 +22,10 @@ typedef struct batch {
 int dataset_open(dataset *data, const char *path, size_t block);
 void dataset_close(dataset *data);
 
-int batch_open(batch *b, size_t rows, size_t columns);
+int batch_open(batch *b, size_t micro_steps, size_t rows, size_t columns);
 void batch_close(batch *b);
 
-/* The batch of a place: the same place gives the same batch. */
-void batch_draw(batch *b, const dataset *data, uint64_t seed, gpt_place place);
+/* All batches of a step on a rank: a function of data, seed, step and rank alone. */
+void batch_draw(batch *b, const dataset *data, uint64_t seed, int64_t step, int32_t rank);
 
 #endif

@@ -24,7 +24,8 @@ GPT_INLINE float exp_float(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    /* 2^n in two factors, since n may be 128 or below -126. n is whole and small: the conversion is exact; NaN is replaced first. */
+    /* 2^n in two factors, since n may be 128 or below -126. n is whole and small: the conversion is
+     * exact; NaN is replaced first. */
     int32_t whole = (int32_t)(float_bits(shifted) - float_bits(round_shift));
     int32_t half = whole >> 1;
     float first = float_from_bits((uint32_t)(half + 127) << 23), second = float_from_bits((uint32_t)(whole - half + 127) << 23);

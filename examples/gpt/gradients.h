@@ -1,11 +1,11 @@
 /*
  * gradients.h: the gradient of one update on its way from backward to the optimizer.
  *
- * In fp32 it lies in model->gradients from start to end. In bf16 and fp16 each micro-step's gradient is rounded and added to a store
- * of 16 bits, as a half-precision model's .grad is; the ranks add their stores in that same format; then it is widened into
+ * In fp32 it lies in model->gradients from start to end. In bf16 and fp16 each micro-step's gradient is rounded and added to a
+ * store of 16 bits, as a half-precision model's .grad is; the ranks add their stores in that same format; then it is widened into
  * model->gradients, where unscale, norm, clip and the optimizer work in FP32.
- * The collective adds and does not average: the division by the number of ranks is part of the unscaling. The sum of finite parts can
- * therefore overflow, in fp16 early, and that is for the check after the collective to find.
+ * The collective adds and does not average: the division by the number of ranks is part of the unscaling. The sum of finite parts
+ * can therefore overflow, in fp16 early, and that is for the check after the collective to find.
  */
 #ifndef GPT_GRADIENTS_H
 #define GPT_GRADIENTS_H

@@ -12,8 +12,7 @@ enum { LANES = 16 };
 GPT_INLINE float lanes_sum(const float lanes[LANES])
 {
     float sum = 0.0f;
-    for (size_t l = 0; l < LANES; l++)
-        sum += lanes[l];
+    for (size_t l = 0; l < LANES; l++) sum += lanes[l];
     return sum;
 }
 
@@ -23,7 +22,7 @@ GPT_INLINE float no_number(void)
     return float_from_bits(0x7fc00000u);
 }
 
-/* ---- embedding ---------------------------------------------------------------------------------------------------------------- */
+/* ---- embedding --------------------------------------------------------------------------------------------------------------- */
 
 void embedding_forward(precision format, float *out, const int32_t *tokens, const float *wte, const float *wpe, size_t B, size_t T,
                        size_t C, size_t V)
@@ -39,33 +38,29 @@ void embedding_forward(precision format, float *out, const int32_t *tokens, cons
     precision_round(format, out, B * T * C);
 }
 
-void embedding_backward(float *d_wte, float *d_wpe, const float *d_out, const int32_t *tokens, size_t B, size_t T, size_t C, size_t V)
+void embedding_backward(float *d_wte, float *d_wpe, const float *d_out, const int32_t *tokens, size_t B, size_t T, size_t C,
+                        size_t V)
 {
     for (size_t b = 0; b < B; b++) {
         for (size_t t = 0; t < T; t++) {
             int32_t token = tokens[b * T + t];
             const float *d = d_out + (b * T + t) * C; // (C)
-            for (size_t c = 0; c < C; c++)
-                d_wpe[t * C + c] += d[c];
-            if (token < 0 || (size_t)token >= V)
-                continue;
-            for (size_t c = 0; c < C; c++)
-                d_wte[(size_t)token * C + c] += d[c];
+            for (size_t c = 0; c < C; c++) d_wpe[t * C + c] += d[c];
+            if (token < 0 || (size_t)token >= V) continue;
+            for (size_t c = 0; c < C; c++) d_wte[(size_t)token * C + c] += d[c];
         }
     }
 }
 
-/* ---- layer norm --------------------------------------------------------------------------------------------------------------- */
+/* ---- layer norm -------------------------------------------------------------------------------------------------------------- */
 
 GPT_INLINE float row_sum(const float *x, size_t C)
 {
     float lanes[LANES] = {0};
     size_t c = 0;
     for (; c + LANES <= C; c += LANES)
-        for (size_t l = 0; l < LANES; l++)
-            lanes[l] += x[c + l];
-    for (; c < C; c++)
-        lanes[c % LANES] += x[c];
+        for (size_t l = 0; l < LANES; l++) lanes[l] += x[c + l];
+    for (; c < C; c++) lanes[c % LANES] += x[c];
     return lanes_sum(lanes);
 }
 
@@ -74,10 +69,8 @@ GPT_INLINE float row_squares_about(const float *x, float mean, size_t C)
     float lanes[LANES] = {0};
     size_t c = 0;
     for (; c + LANES <= C; c += LANES)
-        for (size_t l = 0; l < LANES; l++)
-            lanes[l] += (x[c + l] - mean) * (x[c + l] - mean);
-    for (; c < C; c++)
-        lanes[c % LANES] += (x[c] - mean) * (x[c] - mean);
+        for (size_t l = 0; l < LANES; l++) lanes[l] += (x[c + l] - mean) * (x[c + l] - mean);
+    for (; c < C; c++) lanes[c % LANES] += (x[c] - mean) * (x[c] - mean);
     return lanes_sum(lanes);
 }
 
@@ -86,10 +79,8 @@ GPT_INLINE float row_dot(const float *x, const float *y, size_t C)
     float lanes[LANES] = {0};
     size_t c = 0;
     for (; c + LANES <= C; c += LANES)
-        for (size_t l = 0; l < LANES; l++)
-            lanes[l] += x[c + l] * y[c + l];
-    for (; c < C; c++)
-        lanes[c % LANES] += x[c] * y[c];
+        for (size_t l = 0; l < LANES; l++) lanes[l] += x[c + l] * y[c + l];
+    for (; c < C; c++) lanes[c % LANES] += x[c] * y[c];
     return lanes_sum(lanes);
 }
 
@@ -102,16 +93,15 @@ GPT_CLONES void layer_norm_forward(precision format, float *out, float *mean, fl
         float *o = out + n * C;      // (C)
         float m = row_sum(x, C) / (float)C;
         float s = 1.0f / sqrtf(row_squares_about(x, m, C) / (float)C + epsilon);
-        for (size_t c = 0; c < C; c++)
-            o[c] = (x[c] - m) * s * weight[c] + bias[c];
+        for (size_t c = 0; c < C; c++) o[c] = (x[c] - m) * s * weight[c] + bias[c];
         mean[n] = m;
         rstd[n] = s;
     }
     precision_round(format, out, N * C);
 }
 
-GPT_CLONES void layer_norm_backward(precision format, float *d_in, float *d_weight, float *d_bias, const float *d_out, const float *in,
-                                    const float *weight, const float *mean, const float *rstd, size_t N, size_t C)
+GPT_CLONES void layer_norm_backward(precision format, float *d_in, float *d_weight, float *d_bias, const float *d_out,
+                                    const float *in, const float *weight, const float *mean, const float *rstd, size_t N, size_t C)
 {
     for (size_t n = 0; n < N; n++) {
         const float *x = in + n * C, *dy = d_out + n * C; // (C)
@@ -125,37 +115,34 @@ GPT_CLONES void layer_norm_backward(precision format, float *d_in, float *d_weig
         }
         float d_mean = row_sum(dx, C) / (float)C, d_spread = 0.0f;
         d_spread = (row_dot(dx, x, C) - m * row_sum(dx, C)) * s / (float)C;
-        for (size_t c = 0; c < C; c++)
-            dx[c] = (dx[c] - d_mean - (x[c] - m) * s * d_spread) * s;
+        for (size_t c = 0; c < C; c++) dx[c] = (dx[c] - d_mean - (x[c] - m) * s * d_spread) * s;
     }
     precision_round(format, d_in, N * C);
 }
 
-/* ---- linear ------------------------------------------------------------------------------------------------------------------- */
+/* ---- linear ------------------------------------------------------------------------------------------------------------------ */
 
-void linear_forward(precision format, float *out, const float *in, const float *weight, const float *bias, size_t N, size_t C, size_t O,
-                    float *scratch)
+void linear_forward(precision format, float *out, const float *in, const float *weight, const float *bias, size_t N, size_t C,
+                    size_t O, float *scratch)
 {
-    transpose(scratch, weight, C, O, C);                                                  // (C,O)
-    matmul(out, O, (matrix){in, C, 1}, scratch, O, N, O, C, false);                       // (N,O)
+    transpose(scratch, weight, C, O, C);                            // (C,O)
+    matmul(out, O, (matrix){in, C, 1}, scratch, O, N, O, C, false); // (N,O)
     for (size_t n = 0; bias && n < N; n++)
-        for (size_t o = 0; o < O; o++)
-            out[n * O + o] += bias[o];
+        for (size_t o = 0; o < O; o++) out[n * O + o] += bias[o];
     precision_round(format, out, N * O);
 }
 
 void linear_backward(precision format, float *d_in, float *d_weight, float *d_bias, const float *d_out, const float *in,
                      const float *weight, size_t N, size_t C, size_t O)
 {
-    matmul(d_in, C, (matrix){d_out, O, 1}, weight, C, N, C, O, false);                    // (N,C) = (N,O) (O,C)
-    matmul(d_weight, C, (matrix){d_out, 1, O}, in, C, O, C, N, true);                     // (O,C) += (N,O)^T (N,C)
+    matmul(d_in, C, (matrix){d_out, O, 1}, weight, C, N, C, O, false); // (N,C) = (N,O) (O,C)
+    matmul(d_weight, C, (matrix){d_out, 1, O}, in, C, O, C, N, true);  // (O,C) += (N,O)^T (N,C)
     for (size_t n = 0; d_bias && n < N; n++)
-        for (size_t o = 0; o < O; o++)
-            d_bias[o] += d_out[n * O + o];
+        for (size_t o = 0; o < O; o++) d_bias[o] += d_out[n * O + o];
     precision_round(format, d_in, N * C);
 }
 
-/* ---- attention ---------------------------------------------------------------------------------------------------------------- */
+/* ---- attention --------------------------------------------------------------------------------------------------------------- */
 
 /* Where the draws of one head begin: on a multiple of 4, as dropout asks. */
 static uint64_t head_draws(size_t head, size_t T)
@@ -175,20 +162,14 @@ GPT_CLONES static void causal_softmax(precision format, float *scores, size_t T,
         float max = -INFINITY, sum = 0.0f;
         for (size_t u = 0; u <= t; u++) {
             row[u] *= scale;
-            if (format == PRECISION_FP16)
-                row[u] = round_fp16(row[u]);
-            if (format == PRECISION_BF16)
-                row[u] = round_bf16(row[u]);
+            if (format == PRECISION_FP16) row[u] = round_fp16(row[u]);
+            if (format == PRECISION_BF16) row[u] = round_bf16(row[u]);
             max = row[u] > max ? row[u] : max;
         }
-        for (size_t u = 0; u <= t; u++)
-            row[u] = exp_float(row[u] - max);
-        for (size_t u = 0; u <= t; u++)
-            sum += row[u];
-        for (size_t u = 0; u <= t; u++)
-            row[u] /= sum;
-        for (size_t u = t + 1; u < T; u++)
-            row[u] = 0.0f;
+        for (size_t u = 0; u <= t; u++) row[u] = exp_float(row[u] - max);
+        for (size_t u = 0; u <= t; u++) sum += row[u];
+        for (size_t u = 0; u <= t; u++) row[u] /= sum;
+        for (size_t u = t + 1; u < T; u++) row[u] = 0.0f;
     }
     precision_round(format, scores, T * T);
 }
@@ -197,17 +178,14 @@ GPT_CLONES static void causal_softmax(precision format, float *scores, size_t T,
 GPT_CLONES static void causal_softmax_backward(precision format, float *d_scores, const float *att, size_t T, float scale)
 {
     for (size_t t = 0; t < T; t++) {
-        float *d = d_scores + t * T;     // (T)
-        const float *a = att + t * T;    // (T)
+        float *d = d_scores + t * T;  // (T)
+        const float *a = att + t * T; // (T)
         float dot = row_dot(a, d, t + 1);
-        for (size_t u = 0; u <= t; u++)
-            d[u] = a[u] * (d[u] - dot);
-        for (size_t u = t + 1; u < T; u++)
-            d[u] = 0.0f;
+        for (size_t u = 0; u <= t; u++) d[u] = a[u] * (d[u] - dot);
+        for (size_t u = t + 1; u < T; u++) d[u] = 0.0f;
     }
     precision_round(format, d_scores, T * T);
-    for (size_t i = 0; i < T * T; i++)
-        d_scores[i] *= scale;
+    for (size_t i = 0; i < T * T; i++) d_scores[i] *= scale;
     precision_round(format, d_scores, T * T);
 }
 
@@ -235,8 +213,8 @@ void attention_forward(precision format, float *out, float *att, const float *qk
     precision_round(format, out, shape.B * T * C);
 }
 
-void attention_backward(precision format, float *d_qkv, const float *d_out, const float *att, const float *qkv, attention_shape shape,
-                        float probability, const rng_stream *stream, float *scratch)
+void attention_backward(precision format, float *d_qkv, const float *d_out, const float *att, const float *qkv,
+                        attention_shape shape, float probability, const rng_stream *stream, float *scratch)
 {
     size_t T = shape.T, C = shape.C, HS = C / shape.NH;
     float scale = 1.0f / sqrtf((float)HS);
@@ -244,15 +222,15 @@ void attention_backward(precision format, float *d_qkv, const float *d_out, cons
     for (size_t b = 0; b < shape.B; b++) {
         for (size_t h = 0; h < shape.NH; h++) {
             size_t first = b * T * 3 * C + h * HS, at = (b * shape.NH + h) * T * T;
-            const float *query = qkv + first, *key = query + C, *value = key + C;                 // (T,HS)
-            float *d_query = d_qkv + first, *d_key = d_query + C, *d_value = d_key + C;           // (T,HS)
-            const float *a = att + at, *dy = d_out + b * T * C + h * HS;                          // (T,T) (T,HS)
+            const float *query = qkv + first, *key = query + C, *value = key + C;       // (T,HS)
+            float *d_query = d_qkv + first, *d_key = d_query + C, *d_value = d_key + C; // (T,HS)
+            const float *a = att + at, *dy = d_out + b * T * C + h * HS;                // (T,T) (T,HS)
             memcpy(dropped, a, T * T * sizeof *a);
             dropout(stream, head_draws(b * shape.NH + h, T), probability, dropped, T * T);
             precision_round(format, dropped, T * T);
-            matmul(d_value, 3 * C, (matrix){dropped, 1, T}, dy, C, T, HS, T, false);              // a^T dy
+            matmul(d_value, 3 * C, (matrix){dropped, 1, T}, dy, C, T, HS, T, false); // a^T dy
             transpose(value_t, value, 3 * C, T, HS);
-            matmul(d_att, T, (matrix){dy, C, 1}, value_t, T, T, T, HS, false);                    // dy v^T
+            matmul(d_att, T, (matrix){dy, C, 1}, value_t, T, T, T, HS, false); // dy v^T
             precision_round(format, d_att, T * T);
             dropout(stream, head_draws(b * shape.NH + h, T), probability, d_att, T * T);
             precision_round(format, d_att, T * T);
@@ -264,7 +242,7 @@ void attention_backward(precision format, float *d_qkv, const float *d_out, cons
     precision_round(format, d_qkv, shape.B * T * 3 * C);
 }
 
-/* ---- gelu, residual ------------------------------------------------------------------------------------------------------------- */
+/* ---- gelu, residual ---------------------------------------------------------------------------------------------------------- */
 
 /* The tanh form of GPT-2: x/2 * (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). */
 static const float GELU_SLOPE = 0.7978845608028654f, GELU_CUBIC = 0.044715f;
@@ -290,8 +268,7 @@ GPT_CLONES void gelu_backward(precision format, float *d_in, const float *d_out,
 
 GPT_CLONES void residual_forward(precision format, float *out, const float *a, const float *b, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        out[i] = a[i] + b[i];
+    for (size_t i = 0; i < n; i++) out[i] = a[i] + b[i];
     precision_round(format, out, n);
 }
 
@@ -300,38 +277,32 @@ void residual_backward(precision format, float *d_stream, const float *d_branch,
     residual_forward(format, d_stream, d_stream, d_branch, n);
 }
 
-/* ---- cross-entropy -------------------------------------------------------------------------------------------------------------- */
+/* ---- cross-entropy ----------------------------------------------------------------------------------------------------------- */
 
-GPT_CLONES double cross_entropy(precision format, float *d_logits, const float *logits, const int32_t *targets, int32_t ignore,
-                                double d_loss, size_t N, size_t V)
+GPT_CLONES double cross_entropy(precision format, float *d_logits, const float *logits, loss_targets of, double d_loss, size_t N,
+                                size_t V)
 {
-    double sum = 0.0;
-    size_t valid = 0;
+    double sum = 0.0, weight_sum = 0.0;
     for (size_t n = 0; n < N; n++)
-        valid += targets[n] != ignore;
-    float d_row = (float)(d_loss / (double)valid);
+        if (of.targets[n] != of.ignore) weight_sum += of.weights ? (double)of.weights[n] : 1.0;
     for (size_t n = 0; n < N; n++) {
         const float *x = logits + n * V; // (V)
         float *d = d_logits + n * V;     // (V)
-        float max = x[0], total = 0.0f;
-        int32_t target = targets[n];
-        if (target == ignore) {
+        int32_t target = of.targets[n];
+        if (target == of.ignore) {
             memset(d, 0, V * sizeof *d);
             continue;
         }
-        for (size_t v = 1; v < V; v++)
-            max = x[v] > max ? x[v] : max;
-        for (size_t v = 0; v < V; v++)
-            d[v] = exp_float(x[v] - max);
-        total = row_sum(d, V);
+        float max = x[0], weight = of.weights ? of.weights[n] : 1.0f;
+        for (size_t v = 1; v < V; v++) max = x[v] > max ? x[v] : max;
+        for (size_t v = 0; v < V; v++) d[v] = exp_float(x[v] - max);
+        float total = row_sum(d, V), d_row = (float)((double)weight * d_loss / weight_sum);
         int known = target >= 0 && (size_t)target < V;
-        sum += known ? log((double)total) + (double)max - (double)x[target] : (double)no_number();
         float right = known ? d[target] / total : 0.0f;
-        for (size_t v = 0; v < V; v++)
-            d[v] = known ? d[v] / total * d_row : no_number();
-        if (known)
-            d[target] = (right - 1.0f) * d_row;
+        sum += (double)weight * (known ? log((double)total) + (double)max - (double)x[target] : (double)no_number());
+        for (size_t v = 0; v < V; v++) d[v] = known ? d[v] / total * d_row : no_number();
+        if (known) d[target] = (right - 1.0f) * d_row;
     }
     precision_round(format, d_logits, N * V);
-    return sum / (double)valid;
+    return sum / weight_sum;
 }

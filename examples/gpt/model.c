@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- parameters ------------------------------------------------------------------------------------------------------------------ */
+/* ---- parameters -------------------------------------------------------------------------------------------------------------- */
 
 /* Places along the dataflow: tokens 0, wte and wpe 1 and 2, their sum 3, then BLOCK_PLACES a block. */
 enum { PLACE_EMBEDDED = 3, PLACE_BLOCKS = 4, BLOCK_PLACES = 24 };
@@ -19,12 +19,10 @@ typedef struct block_row {
 
 /* Places leave room for the activations that lie between the tensors; see list_activations. */
 static const block_row BLOCK_ROWS[BLOCK_TENSORS] = {
-    {"ln_1", "weight", 0, 1, 0},          {"ln_1", "bias", 1, 1, 0},
-    {"attn", "c_attn.weight", 3, 3, 1},   {"attn", "c_attn.bias", 4, 3, 0},
-    {"attn", "c_proj.weight", 8, 1, 1},   {"attn", "c_proj.bias", 9, 1, 0},
-    {"ln_2", "weight", 12, 1, 0},         {"ln_2", "bias", 13, 1, 0},
-    {"mlp", "c_fc.weight", 15, 4, 1},     {"mlp", "c_fc.bias", 16, 4, 0},
-    {"mlp", "c_proj.weight", 19, 1, 4},   {"mlp", "c_proj.bias", 20, 1, 0},
+    {"ln_1", "weight", 0, 1, 0},      {"ln_1", "bias", 1, 1, 0},          {"attn", "c_attn.weight", 3, 3, 1},
+    {"attn", "c_attn.bias", 4, 3, 0}, {"attn", "c_proj.weight", 8, 1, 1}, {"attn", "c_proj.bias", 9, 1, 0},
+    {"ln_2", "weight", 12, 1, 0},     {"ln_2", "bias", 13, 1, 0},         {"mlp", "c_fc.weight", 15, 4, 1},
+    {"mlp", "c_fc.bias", 16, 4, 0},   {"mlp", "c_proj.weight", 19, 1, 4}, {"mlp", "c_proj.bias", 20, 1, 0},
 };
 
 static void add_tensor(gpt_model *model, const char *module, const char *name, size_t place, size_t rows, size_t columns)
@@ -52,7 +50,8 @@ static void list_tensors(gpt_model *model)
             const block_row *row = &BLOCK_ROWS[k];
             char module[24];
             snprintf(module, sizeof module, "h.%u.%s", (unsigned)l, row->module);
-            add_tensor(model, module, row->name, PLACE_BLOCKS + l * BLOCK_PLACES + (size_t)row->place, row->rows * C, row->columns * C);
+            add_tensor(model, module, row->name, PLACE_BLOCKS + l * BLOCK_PLACES + (size_t)row->place, row->rows * C,
+                       row->columns * C);
         }
     }
     add_tensor(model, "ln_f", "weight", last, C, 0);
@@ -67,18 +66,19 @@ float *gpt_block_tensor(const gpt_model *model, float *flat, size_t layer, block
 
 rng_stream gpt_drop_stream(const gpt_model *model, gpt_place place, rng_site site, size_t layer)
 {
-    return (rng_stream){model->config.seed, site, (uint32_t)layer, (uint32_t)place.micro_step, (uint32_t)place.step, (uint32_t)place.rank};
+    return (rng_stream){model->config.seed,  site, (uint32_t)layer, (uint32_t)place.micro_step, (uint32_t)place.step,
+                        (uint32_t)place.rank};
 }
 
-/* GPT-2's start: normal with deviation 0.02, that of the two projections into the stream divided by sqrt(2 L), biases 0, norms 1. */
+/* GPT-2's start: normal with deviation 0.02, that of the two projections into the stream divided by
+ * sqrt(2 L), biases 0, norms 1. */
 static void draw_parameters(gpt_model *model)
 {
     for (size_t i = 0; i < model->tensor_count; i++) {
         const gpt_tensor *t = &model->tensors[i];
         float *p = model->parameters + t->offset;
         if (t->ndim == 1) {
-            for (size_t k = 0; k < t->count; k++)
-                p[k] = t->name[0] == 'w' ? 1.0f : 0.0f; /* "weight" of a norm, or a bias */
+            for (size_t k = 0; k < t->count; k++) p[k] = t->name[0] == 'w' ? 1.0f : 0.0f; /* "weight" of a norm, or a bias */
             continue;
         }
         rng_stream stream = {.seed = model->config.seed, .site = RNG_INIT, .step = (uint32_t)i};
@@ -86,12 +86,11 @@ static void draw_parameters(gpt_model *model)
         if (t->name[2] == 'p' && t->name[0] == 'c') /* c_proj */
             deviation /= sqrtf(2.0f * (float)model->config.layers);
         rng_normal(&stream, p, t->count);
-        for (size_t k = 0; k < t->count; k++)
-            p[k] *= deviation;
+        for (size_t k = 0; k < t->count; k++) p[k] *= deviation;
     }
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------------------ */
 
 /* Called twice: first with memory NULL to count, then to hand out. Sixteen floats, a cache line, is what every array starts on. */
 static float *take(float *memory, size_t *used, size_t count)
@@ -117,12 +116,21 @@ static size_t lay_out(gpt_model *model, float *memory)
     for (size_t l = 0; l < g->layers; l++) {
         block_activations *a = &model->blocks[l];
         *a = (block_activations){
-            .ln_1 = take(memory, &used, N * C),     .ln_1_mean = take(memory, &used, N), .ln_1_rstd = take(memory, &used, N),
-            .qkv = take(memory, &used, N * 3 * C),  .att = take(memory, &used, N * g->heads * g->block),
-            .heads = take(memory, &used, N * C),    .attn_out = take(memory, &used, N * C), .middle = take(memory, &used, N * C),
-            .ln_2 = take(memory, &used, N * C),     .ln_2_mean = take(memory, &used, N), .ln_2_rstd = take(memory, &used, N),
-            .fc = take(memory, &used, N * 4 * C),   .gelu = take(memory, &used, N * 4 * C),
-            .mlp_out = take(memory, &used, N * C),  .out = take(memory, &used, N * C),
+            .ln_1 = take(memory, &used, N * C),
+            .ln_1_mean = take(memory, &used, N),
+            .ln_1_rstd = take(memory, &used, N),
+            .qkv = take(memory, &used, N * 3 * C),
+            .att = take(memory, &used, N * g->heads * g->block),
+            .heads = take(memory, &used, N * C),
+            .attn_out = take(memory, &used, N * C),
+            .middle = take(memory, &used, N * C),
+            .ln_2 = take(memory, &used, N * C),
+            .ln_2_mean = take(memory, &used, N),
+            .ln_2_rstd = take(memory, &used, N),
+            .fc = take(memory, &used, N * 4 * C),
+            .gelu = take(memory, &used, N * 4 * C),
+            .mlp_out = take(memory, &used, N * C),
+            .out = take(memory, &used, N * C),
         };
     }
     model->ln_f = take(memory, &used, N * C);
@@ -149,8 +157,6 @@ static void add_activation(gpt_model *model, const char *module, const char *nam
     a->count = count;
 }
 
-enum { BLOCK_ACTIVATIONS = 10 };
-
 static void list_activations(gpt_model *model)
 {
     const gpt_config *g = &model->config;
@@ -158,12 +164,23 @@ static void list_activations(gpt_model *model)
     add_activation(model, "", "embedded", PLACE_EMBEDDED, model->embedded, N * C);
     for (size_t l = 0; l < g->layers; l++) {
         const block_activations *a = &model->blocks[l];
-        const struct { const char *module, *name; int place; float *data; size_t count; } rows[BLOCK_ACTIVATIONS] = {
-            {".ln_1", "output", 2, a->ln_1, N * C},          {".attn", "qkv", 5, a->qkv, N * 3 * C},
-            {".attn", "probabilities", 6, a->att, N * g->heads * g->block}, {".attn", "heads", 7, a->heads, N * C},
-            {".attn", "output", 10, a->attn_out, N * C},     {"", "middle", 11, a->middle, N * C},
-            {".ln_2", "output", 14, a->ln_2, N * C},         {".mlp", "c_fc", 17, a->fc, N * 4 * C},
-            {".mlp", "gelu", 18, a->gelu, N * 4 * C},        {".mlp", "output", 21, a->mlp_out, N * C},
+        const struct {
+            const char *module, *name;
+            int place;
+            float *data;
+            size_t count;
+        } rows[BLOCK_ACTIVATIONS] = {
+            {".ln_1", "output", 2, a->ln_1, N * C},
+            {".attn", "qkv", 5, a->qkv, N * 3 * C},
+            {".attn", "probabilities", 6, a->att, N * g->heads * g->block},
+            {".attn", "heads", 7, a->heads, N * C},
+            {".attn", "output", 10, a->attn_out, N * C},
+            {"", "middle", 11, a->middle, N * C},
+            {".ln_2", "output", 14, a->ln_2, N * C},
+            {".mlp", "c_fc", 17, a->fc, N * 4 * C},
+            {".mlp", "gelu", 18, a->gelu, N * 4 * C},
+            {".mlp", "output", 21, a->mlp_out, N * C},
+            {"", "output", 22, a->out, N * C},
         };
         char module[24];
         for (size_t k = 0; k < BLOCK_ACTIVATIONS; k++) {
@@ -171,8 +188,6 @@ static void list_activations(gpt_model *model)
             add_activation(model, module, rows[k].name, PLACE_BLOCKS + l * BLOCK_PLACES + (size_t)rows[k].place, rows[k].data,
                            rows[k].count);
         }
-        snprintf(module, sizeof module, "h.%u", (unsigned)l);
-        add_activation(model, module, "output", PLACE_BLOCKS + l * BLOCK_PLACES + 22, a->out, N * C);
     }
     add_activation(model, "ln_f", "output", last + 2, model->ln_f, N * C);
     add_activation(model, "lm_head", "logits", last + 4, model->logits, N * GPT_VOCAB);
@@ -181,25 +196,22 @@ static void list_activations(gpt_model *model)
 gpt_model *gpt_open(const gpt_config *config)
 {
     gpt_model *model = calloc(1, sizeof *model);
-    if (!model)
-        return NULL;
+    if (!model) return NULL;
     model->config = *config;
-    if (!config->layers || config->layers > GPT_LAYERS_MAX || !config->heads || !config->channels || !config->block || !config->batch ||
-        config->channels % config->heads)
+    if (!config->layers || config->layers > GPT_LAYERS_MAX || !config->heads || !config->channels || !config->block ||
+        !config->batch || config->channels % config->heads)
         goto failed;
     model->tensors = calloc(5 + config->layers * BLOCK_TENSORS, sizeof *model->tensors);
     model->blocks = calloc(config->layers, sizeof *model->blocks);
-    model->activations = calloc(3 + config->layers * (BLOCK_ACTIVATIONS + 1), sizeof *model->activations);
-    if (!model->tensors || !model->blocks || !model->activations)
-        goto failed;
+    model->activations = calloc(3 + config->layers * BLOCK_ACTIVATIONS, sizeof *model->activations);
+    if (!model->tensors || !model->blocks || !model->activations) goto failed;
     list_tensors(model);
     size_t floats = lay_out(model, NULL);
     if (posix_memalign((void **)&model->memory, 64, floats * sizeof *model->memory) != 0) {
         model->memory = NULL;
         goto failed;
     }
-    for (size_t i = 0; i < floats; i++)
-        model->memory[i] = 0.0f;
+    for (size_t i = 0; i < floats; i++) model->memory[i] = 0.0f;
     lay_out(model, model->memory);
     list_activations(model);
     draw_parameters(model);
@@ -212,8 +224,7 @@ failed:
 
 void gpt_close(gpt_model *model)
 {
-    if (!model)
-        return;
+    if (!model) return;
     free(model->tensors);
     free(model->blocks);
     free(model->activations);
@@ -223,9 +234,7 @@ void gpt_close(gpt_model *model)
 
 void gpt_load_weights(gpt_model *model)
 {
-    if (model->weights == model->parameters)
-        return;
-    for (size_t i = 0; i < model->parameter_count; i++)
-        model->weights[i] = model->parameters[i];
+    if (model->weights == model->parameters) return;
+    for (size_t i = 0; i < model->parameter_count; i++) model->weights[i] = model->parameters[i];
     precision_round(model->config.format, model->weights, model->parameter_count);
 }

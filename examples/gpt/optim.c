@@ -22,18 +22,15 @@ void adamw_close(adamw *optimizer)
 
 double adamw_learning_rate(const adamw *o, int64_t step)
 {
-    if (step <= o->warmup_steps)
-        return o->learning_rate_max * (double)step / (double)o->warmup_steps;
-    if (step >= o->decay_steps)
-        return o->learning_rate_min;
+    if (step <= o->warmup_steps) return o->learning_rate_max * (double)step / (double)o->warmup_steps;
+    if (step >= o->decay_steps) return o->learning_rate_min;
     double done = (double)(step - o->warmup_steps) / (double)(o->decay_steps - o->warmup_steps);
     return o->learning_rate_min + 0.5 * (1.0 + cos(3.141592653589793 * done)) * (o->learning_rate_max - o->learning_rate_min);
 }
 
 double adamw_clip_coefficient(const adamw *o, double norm)
 {
-    if (!(o->clip > 0.0) || norm <= o->clip)
-        return 1.0;
+    if (!(o->clip > 0.0) || norm <= o->clip) return 1.0;
     return o->clip / norm;
 }
 
@@ -67,8 +64,7 @@ void adamw_update(adamw *o, gpt_model *model, double learning_rate, double coeff
             .root_correction = (float)sqrt(correction2),
             .epsilon = (float)o->epsilon,
         };
-        update_tensor(model->parameters + t->offset, o->exp_avg + t->offset, o->exp_avg_sq + t->offset, model->gradients + t->offset,
-                      t->count, u);
+        update_tensor(model->parameters + t->offset, o->exp_avg + t->offset, o->exp_avg_sq + t->offset,
+                      model->gradients + t->offset, t->count, u);
     }
-    gpt_load_weights(model);
 }

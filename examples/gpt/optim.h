@@ -22,8 +22,9 @@ double adamw_learning_rate(const adamw *optimizer, int64_t step);
 double adamw_clip_coefficient(const adamw *optimizer, double norm);
 
 /*
- * One update of parameters and moments (Loshchilov and Hutter: Decoupled Weight Decay Regularization, 2019), in the order of operations
- * of torch.optim.AdamW. Tensors of one dimension do not decay. The gradient is multiplied with `coefficient` on the way in.
+ * One update of parameters and moments (Loshchilov and Hutter: Decoupled Weight Decay Regularization, 2019), in the order of
+ * operations of torch.optim.AdamW. Tensors of one dimension do not decay. The gradient is multiplied with `coefficient` on the way
+ * in.
  */
 void adamw_update(adamw *optimizer, gpt_model *model, double learning_rate, double coefficient);
 

@@ -57,17 +57,18 @@ static const char HELP[] =
     "usage: firstbad-gpt [options]\n"
     "       mpirun -n RANKS firstbad-gpt [options]\n"
     "\n"
-    "Train a small GPT on the bytes of a text file, guarded by firstbad. Each MPI rank takes a batch of its own; gradients are averaged.\n"
+    "Train a small GPT on the bytes of a text file, guarded by firstbad. Each MPI rank takes a batch of its own; gradients are "
+    "averaged.\n"
     "\n"
     "Training\n"
     "  --data FILE            text to learn (default /usr/share/common-licenses/GPL-3)\n"
     "  --steps N              updates in all, counted from the start of training (100)\n"
-    "  --batch N              rows per rank and micro-step (4)\n"
+    "  --batch N              rows per rank and micro-step (2)\n"
     "  --accum N              micro-steps per update (1)\n"
     "  --precision P          fp32, bf16 or fp16: format of weights, activations and gradients (fp32).\n"
     "                         The optimizer keeps FP32 copies; fp16 uses a dynamic loss scale\n"
     "  --seed N               seed of parameters, batches and dropout (1)\n"
-    "  --lr X, --lr-min X     highest and last learning rate (3e-3, 3e-4)\n"
+    "  --lr X, --lr-min X     highest and last learning rate (2e-3, 2e-4)\n"
     "  --warmup N             steps of linear warm-up before the cosine (20)\n"
     "  --weight-decay X       decoupled decay of weights, not of biases and norms (0.1)\n"
     "  --clip X               limit of the global gradient norm, 0: none (1)\n"
@@ -78,21 +79,26 @@ static const char HELP[] =
     "  --layers N --channels N --heads N --block N   (4, 64, 4, 64); block is the context length\n"
     "Output\n"
     "  --log-every N          print a line every N steps, 0: none (10)\n"
-    "  --save-every N         write a checkpoint after every N steps, 0: never (0)\n"
+    "  --save-every N         write a checkpoint at the start and after every N steps, 0: never (0)\n"
     "  --out DIR              folder of checkpoints (checkpoints)\n"
     "  --resume FILE          continue from a checkpoint, to the same bits as an uninterrupted run\n"
-    "  --dump PREFIX          write PREFIX-000000.safetensors, ... with batch, logits, loss, gradients and parameters of each step (rank 0)\n"
+    "  --dump PREFIX          write PREFIX-000001.safetensors, ... with batch, logits, loss, gradients and parameters of each "
+    "step;\n"
+    "                         rank 1 writes PREFIX-000001-r1.safetensors, and so on\n"
     "Guard\n"
     "  --no-guard             run without firstbad, for comparison of speed; nothing is checked then\n"
     "  --check forward        also check every activation\n"
-    "  --check-state WHAT     check parameters and moments on entry: none, sampled (every tensor once in 16 steps) or full (sampled)\n"
+    "  --check-state WHAT     check parameters and moments on entry: none, sampled (every tensor once in 16 steps) or full "
+    "(sampled)\n"
     "  --max-skips N          bad updates in a row that are skipped before the run halts (3)\n"
     "  --dir DIR              folder that holds firstbad's runs (firstbad-runs)\n"
     "  --inject SPEC          let the guard inject a fault, for example grad-inf@step=20,rank=1,site=h.2.mlp\n"
     "Faults that are real: nothing is injected, the arithmetic itself overflows\n"
-    "  --activation-gain X    multiply what the middle block's MLP adds by X to the power of the step: activations grow until fp16\n"
+    "  --activation-gain X    multiply what the middle block's MLP adds by X to the power of the step: activations grow until "
+    "fp16\n"
     "                         cannot hold them\n"
-    "  --gradient-blowup STEP at this step each rank's gradient of one element is finite and so large that the sum over ranks is not\n"
+    "  --gradient-blowup STEP at this step each rank's gradient of one element is finite and so large that the sum over ranks is "
+    "not\n"
     "\n"
     "Exit code: 0 trained to the end; 1 halted by firstbad; 2 wrong use; 3 a file or MPI failed.\n";
 
@@ -112,12 +118,9 @@ static int read_number(const option_row *row, const char *text, double *out)
     char *end;
     errno = 0;
     *out = strtod(text, &end);
-    if (end == text || *end || errno)
-        return -1;
-    if (!(*out >= row->low && *out <= row->high))
-        return -1;
-    if ((row->kind == SIZE || row->kind == INTEGER) && *out != (double)(int64_t)*out)
-        return -1;
+    if (end == text || *end || errno) return -1;
+    if (!(*out >= row->low && *out <= row->high)) return -1;
+    if ((row->kind == SIZE || row->kind == INTEGER) && *out != (double)(int64_t)*out) return -1;
     return 0;
 }
 
@@ -139,9 +142,7 @@ static int store(const option_row *row, options *o, const char *value, char *mes
     double number;
     int word;
     switch (row->kind) {
-    case TEXT:
-        memcpy(at, &value, sizeof value);
-        return 0;
+    case TEXT: memcpy(at, &value, sizeof value); return 0;
     case SEED: {
         errno = 0;
         uint64_t seed = strtoull(value, &end, 10);
@@ -161,26 +162,20 @@ static int store(const option_row *row, options *o, const char *value, char *mes
         o->check_state = (state_check)word;
         return 0;
     case CHECK:
-        if (strcmp(value, "forward") != 0)
-            return bad(message, bytes, row->name, value, "forward");
+        if (strcmp(value, "forward") != 0) return bad(message, bytes, row->name, value, "forward");
         o->check_forward = 1;
         return 0;
-    default:
-        break;
+    default: break;
     }
     if (read_number(row, value, &number) != 0) {
-        snprintf(expected, sizeof expected, "%s from %g to %g", row->kind == SIZE || row->kind == INTEGER ? "a whole number" : "a number",
-                 row->low, row->high);
+        snprintf(expected, sizeof expected, "%s from %g to %g",
+                 row->kind == SIZE || row->kind == INTEGER ? "a whole number" : "a number", row->low, row->high);
         return bad(message, bytes, row->name, value, expected);
     }
-    if (row->kind == SIZE)
-        *(size_t *)(void *)at = (size_t)number;
-    else if (row->kind == INTEGER)
-        *(int64_t *)(void *)at = (int64_t)number;
-    else if (row->kind == SINGLE)
-        *(float *)(void *)at = (float)number;
-    else
-        *(double *)(void *)at = number;
+    if (row->kind == SIZE) *(size_t *)(void *)at = (size_t)number;
+    else if (row->kind == INTEGER) *(int64_t *)(void *)at = (int64_t)number;
+    else if (row->kind == SINGLE) *(float *)(void *)at = (float)number;
+    else *(double *)(void *)at = number;
     return 0;
 }
 
@@ -196,17 +191,28 @@ static int check_together(const options *o, char *message, size_t bytes)
 int options_read(options *o, int argc, char **argv, char *message, size_t bytes)
 {
     *o = (options){
-        .model = {.layers = 4, .heads = 4, .channels = 64, .block = 64, .batch = 4, .activation_gain = 1.0f, .seed = 1},
-        .data = "/usr/share/common-licenses/GPL-3", .out = "checkpoints",
-        .steps = 100, .warmup = 20, .log_every = 10, .gradient_blowup = -1, .max_skips = -1,
-        .accumulation = 1, .learning_rate = 3e-3, .learning_rate_min = 3e-4, .weight_decay = 0.1, .clip = 1.0,
-        .loss_scale = 65536.0, .scale_growth_interval = 2000, .check_state = STATE_SAMPLED, .guard = 1,
+        .model = {.layers = 4, .heads = 4, .channels = 64, .block = 64, .batch = 2, .activation_gain = 1.0f, .seed = 1},
+        .data = "/usr/share/common-licenses/GPL-3",
+        .out = "checkpoints",
+        .steps = 100,
+        .warmup = 20,
+        .log_every = 10,
+        .gradient_blowup = -1,
+        .max_skips = -1,
+        .accumulation = 1,
+        .learning_rate = 2e-3,
+        .learning_rate_min = 2e-4,
+        .weight_decay = 0.1,
+        .clip = 1.0,
+        .loss_scale = 65536.0,
+        .scale_growth_interval = 2000,
+        .check_state = STATE_SAMPLED,
+        .guard = 1,
     };
     for (int i = 1; i < argc; i++) {
         const option_row *row = NULL;
         for (size_t k = 0; k < sizeof ROWS / sizeof *ROWS; k++)
-            if (strcmp(argv[i], ROWS[k].name) == 0)
-                row = &ROWS[k];
+            if (strcmp(argv[i], ROWS[k].name) == 0) row = &ROWS[k];
         if (!row) {
             snprintf(message, bytes, "unknown option %s; see firstbad-gpt --help", argv[i]);
             return -1;
@@ -219,8 +225,7 @@ int options_read(options *o, int argc, char **argv, char *message, size_t bytes)
             snprintf(message, bytes, "option %s needs a value; see firstbad-gpt --help", argv[i]);
             return -1;
         }
-        if (store(row, o, argv[++i], message, bytes) != 0)
-            return -1;
+        if (store(row, o, argv[++i], message, bytes) != 0) return -1;
     }
     return check_together(o, message, bytes);
 }

@@ -10,10 +10,10 @@ typedef struct options {
     gpt_config model;
     const char *data, *out, *resume, *dump, *inject, *dir;
     int64_t steps, warmup, log_every, save_every, gradient_blowup;
-    int64_t max_skips;  /* -1: the library's own */
+    int64_t max_skips; /* -1: the library's own */
     size_t accumulation;
     double learning_rate, learning_rate_min, weight_decay, clip;
-    double loss_scale;  /* first scale in fp16 */
+    double loss_scale; /* first scale in fp16 */
     int64_t scale_growth_interval;
     state_check check_state;
     int check_forward, guard, help;

@@ -1,4 +1,5 @@
-/* precision.c: rounding of whole arrays. The scalar functions in precision.h say how; here the loops that the compiler vectorises. */
+/* precision.c: rounding of whole arrays. The scalar functions in precision.h say how; here the loops
+ * that the compiler vectorises. */
 #include "precision.h"
 #include "clones.h"
 
@@ -36,11 +37,9 @@ static inline float unpack_bf16(uint16_t bits)
 GPT_CLONES void precision_round(precision format, float *x, size_t n)
 {
     if (format == PRECISION_BF16)
-        for (size_t i = 0; i < n; i++)
-            x[i] = round_bf16(x[i]);
+        for (size_t i = 0; i < n; i++) x[i] = round_bf16(x[i]);
     if (format == PRECISION_FP16)
-        for (size_t i = 0; i < n; i++)
-            x[i] = round_fp16(x[i]);
+        for (size_t i = 0; i < n; i++) x[i] = round_fp16(x[i]);
 }
 
 uint16_t precision_pack_one(precision format, float x)
@@ -56,41 +55,33 @@ float precision_unpack_one(precision format, uint16_t bits)
 GPT_CLONES void precision_pack(precision format, uint16_t *out, const float *in, size_t n)
 {
     if (format == PRECISION_BF16)
-        for (size_t i = 0; i < n; i++)
-            out[i] = pack_bf16(in[i]);
+        for (size_t i = 0; i < n; i++) out[i] = pack_bf16(in[i]);
     else
-        for (size_t i = 0; i < n; i++)
-            out[i] = pack_fp16(in[i]);
+        for (size_t i = 0; i < n; i++) out[i] = pack_fp16(in[i]);
 }
 
 GPT_CLONES void precision_unpack(precision format, float *out, const uint16_t *in, size_t n)
 {
     if (format == PRECISION_BF16)
-        for (size_t i = 0; i < n; i++)
-            out[i] = unpack_bf16(in[i]);
+        for (size_t i = 0; i < n; i++) out[i] = unpack_bf16(in[i]);
     else
-        for (size_t i = 0; i < n; i++)
-            out[i] = unpack_fp16(in[i]);
+        for (size_t i = 0; i < n; i++) out[i] = unpack_fp16(in[i]);
 }
 
 GPT_CLONES void precision_accumulate(precision format, uint16_t *sum, const float *x, size_t n)
 {
     if (format == PRECISION_BF16)
-        for (size_t i = 0; i < n; i++)
-            sum[i] = pack_bf16(round_bf16(unpack_bf16(sum[i]) + round_bf16(x[i])));
+        for (size_t i = 0; i < n; i++) sum[i] = pack_bf16(round_bf16(unpack_bf16(sum[i]) + round_bf16(x[i])));
     else
-        for (size_t i = 0; i < n; i++)
-            sum[i] = pack_fp16(round_fp16(unpack_fp16(sum[i]) + round_fp16(x[i])));
+        for (size_t i = 0; i < n; i++) sum[i] = pack_fp16(round_fp16(unpack_fp16(sum[i]) + round_fp16(x[i])));
 }
 
 GPT_CLONES void precision_accumulate_packed(precision format, uint16_t *sum, const uint16_t *x, size_t n)
 {
     if (format == PRECISION_BF16)
-        for (size_t i = 0; i < n; i++)
-            sum[i] = pack_bf16(round_bf16(unpack_bf16(sum[i]) + unpack_bf16(x[i])));
+        for (size_t i = 0; i < n; i++) sum[i] = pack_bf16(round_bf16(unpack_bf16(sum[i]) + unpack_bf16(x[i])));
     else
-        for (size_t i = 0; i < n; i++)
-            sum[i] = pack_fp16(round_fp16(unpack_fp16(sum[i]) + unpack_fp16(x[i])));
+        for (size_t i = 0; i < n; i++) sum[i] = pack_fp16(round_fp16(unpack_fp16(sum[i]) + unpack_fp16(x[i])));
 }
 
 float precision_max(precision format)

@@ -2,8 +2,8 @@
  * precision.h: what a number may be in fp32, bf16 and fp16.
  *
  * The trainer computes in float, and rounds every weight it uses, every activation and every gradient to the chosen format (to
- * nearest, ties to even), so that each value it holds is one that the format has: above 65504 an fp16 value is Inf, below 2^-24 it is
- * 0. Sums inside one kernel (a matrix product, a softmax, a layer norm) run in FP32 and are rounded once, as tensor cores do it.
+ * nearest, ties to even), so that each value it holds is one that the format has: above 65504 an fp16 value is Inf, below 2^-24 it
+ * is 0. Sums inside one kernel (a matrix product, a softmax, a layer norm) run in FP32 and are rounded once, as tensor cores do it.
  * Gradients that wait for the collective are really stored in 16 bits; pack and unpack convert them.
  *
  * All of it is integer arithmetic without a branch: the compiler vectorises it, and it gives the same bits on every machine.

@@ -48,8 +48,7 @@ GPT_CLONES void rng_draw(const rng_stream *stream, uint64_t first, uint32_t *out
     size_t skip = (size_t)(first % 4), done = 0;
     while (done < n) {
         philox_lanes(stream, (uint32_t)block, words);
-        for (size_t i = skip; i < CHUNK && done < n; i++)
-            out[done++] = words[i];
+        for (size_t i = skip; i < CHUNK && done < n; i++) out[done++] = words[i];
         skip = 0;
         block += LANES;
     }
@@ -59,14 +58,12 @@ void rng_normal(const rng_stream *stream, float *out, size_t n)
 {
     uint32_t words[CHUNK];
     for (size_t i = 0; i < n; i += 2) {
-        if (i % CHUNK == 0)
-            rng_draw(stream, i, words, CHUNK);
+        if (i % CHUNK == 0) rng_draw(stream, i, words, CHUNK);
         double u = ((double)words[i % CHUNK] + 1.0) / 4294967296.0; /* in (0, 1]: the logarithm of 0 is never taken */
         double angle = 6.283185307179586 * (double)words[i % CHUNK + 1] / 4294967296.0;
         double radius = sqrt(-2.0 * log(u));
         out[i] = (float)(radius * cos(angle));
-        if (i + 1 < n)
-            out[i + 1] = (float)(radius * sin(angle));
+        if (i + 1 < n) out[i + 1] = (float)(radius * sin(angle));
     }
 }
 
@@ -83,12 +80,10 @@ GPT_CLONES void dropout(const rng_stream *stream, uint64_t first, float probabil
     uint32_t threshold = (uint32_t)((double)probability * 4294967296.0);
     float kept = 1.0f / (1.0f - probability);
     uint32_t block = (uint32_t)(first / 4);
-    if (!(probability > 0.0f))
-        return;
+    if (!(probability > 0.0f)) return;
     for (size_t i = 0; i < n; i += CHUNK, block += LANES) {
         size_t count = n - i < CHUNK ? n - i : CHUNK;
         philox_lanes(stream, block, words);
-        for (size_t k = 0; k < count; k++)
-            x[i + k] *= words[k] >= threshold ? kept : 0.0f;
+        for (size_t k = 0; k < count; k++) x[i + k] *= words[k] >= threshold ? kept : 0.0f;
     }
 }

@@ -3,8 +3,8 @@
  *
  * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011) turns a 128-bit counter and a
  * 64-bit key into 128 random bits. The key is the seed; the counter names the use: which draw, which site and layer, which
- * micro-step, step and rank. There is no state to carry: backward draws the same dropout mask again instead of storing it, a resumed
- * run continues with the seed and the step alone, and a replay of one step needs nothing from the steps before.
+ * micro-step, step and rank. There is no state to carry: backward draws the same dropout mask again instead of storing it, a
+ * resumed run continues with the seed and the step alone, and a replay of one step needs nothing from the steps before.
  */
 #ifndef GPT_RNG_H
 #define GPT_RNG_H
@@ -13,7 +13,14 @@
 #include <stdint.h>
 
 /* What numbers are drawn for; streams with different sites never meet. */
-typedef enum rng_site { RNG_INIT, RNG_DATA, RNG_DROP_EMBEDDING, RNG_DROP_ATTENTION, RNG_DROP_ATTENTION_OUT, RNG_DROP_MLP_OUT } rng_site;
+typedef enum rng_site {
+    RNG_INIT,
+    RNG_DATA,
+    RNG_DROP_EMBEDDING,
+    RNG_DROP_ATTENTION,
+    RNG_DROP_ATTENTION_OUT,
+    RNG_DROP_MLP_OUT
+} rng_site;
 
 typedef struct rng_stream {
     uint64_t seed;

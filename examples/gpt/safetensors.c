@@ -27,20 +27,17 @@ static char *build_header(const char *metadata, const tensor_entry *entries, siz
     char *text = NULL;
     size_t offset = 0;
     FILE *out = open_memstream(&text, bytes);
-    if (!out)
-        return NULL;
+    if (!out) return NULL;
     fprintf(out, "%8s{\"__metadata__\":%s", "", metadata);
     for (size_t i = 0; i < n; i++) {
         const tensor_entry *e = &entries[i];
         fprintf(out, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", e->name, e->dtype);
-        for (int d = 0; d < e->ndim; d++)
-            fprintf(out, "%s%zu", d ? "," : "", e->shape[d]);
+        for (int d = 0; d < e->ndim; d++) fprintf(out, "%s%zu", d ? "," : "", e->shape[d]);
         fprintf(out, "],\"data_offsets\":[%zu,%zu]}", offset, offset + e->bytes);
         offset += e->bytes;
     }
     fputc('}', out);
-    while (ftell(out) % 8 != 0)
-        fputc(' ', out);
+    while (ftell(out) % 8 != 0) fputc(' ', out);
     if (fclose(out) != 0) {
         free(text);
         return NULL;
@@ -57,8 +54,7 @@ static int sync_folder(const char *path)
     size_t bytes = slash ? (size_t)(slash - path) : 0;
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(bytes ? bytes : 1) : 1, slash ? path : ".");
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
+    if (fd < 0) return -1;
     int status = fsync(fd);
     close(fd);
     return status;
@@ -66,11 +62,9 @@ static int sync_folder(const char *path)
 
 static int write_all(FILE *file, const char *header, size_t header_bytes, const tensor_entry *entries, size_t n)
 {
-    if (fwrite(header, 1, header_bytes, file) != header_bytes)
-        return -1;
+    if (fwrite(header, 1, header_bytes, file) != header_bytes) return -1;
     for (size_t i = 0; i < n; i++)
-        if (fwrite(entries[i].data, 1, entries[i].bytes, file) != entries[i].bytes)
-            return -1;
+        if (fwrite(entries[i].data, 1, entries[i].bytes, file) != entries[i].bytes) return -1;
     return fflush(file) == 0 && fsync(fileno(file)) == 0 ? 0 : -1;
 }
 
@@ -82,8 +76,7 @@ int safetensors_write(const char *path, const char *metadata, const tensor_entry
     if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp", path) >= sizeof temporary)
         return fail(err, "write %s: the path is longer than %d bytes", path, PATH_BYTES);
     char *header = build_header(metadata, entries, n, &header_bytes);
-    if (!header)
-        return fail(err, "write %s: no memory for the header of %zu tensors", path, n);
+    if (!header) return fail(err, "write %s: no memory for the header of %zu tensors", path, n);
     FILE *file = fopen(temporary, "wb");
     if (!file) {
         fail(err, "write %s: cannot create %s: %s", path, temporary, strerror(errno));
@@ -123,10 +116,10 @@ int safetensors_read(const char *path, const char *metadata, const tensor_entry 
     size_t got = fread(found, 1, header_bytes, file);
     if (got != header_bytes || memcmp(found, expected, header_bytes) != 0) {
         for (size_t i = 0; i < got; i++)
-            if (found[i] < ' ' || found[i] > '~')
-                found[i] = ' ';
-        fail(err, "read %s: expected a checkpoint of %s, found a file that begins with \"%.200s\"", path, metadata,
-             got > 24 ? found + 8 : "");
+            if (found[i] < ' ' || found[i] > '~') found[i] = ' ';
+        char *begin = got > 24 ? found + 8 : found, *end = strchr(begin, '}');
+        if (end) end[1] = '\0';
+        fail(err, "read %s: expected a checkpoint of %s, found a file that begins with %.200s", path, metadata, begin);
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
@@ -141,8 +134,7 @@ int safetensors_read(const char *path, const char *metadata, const tensor_entry 
     }
     status = 0;
 done:
-    if (file)
-        fclose(file);
+    if (file) fclose(file);
     free(expected);
     free(found);
     return status;

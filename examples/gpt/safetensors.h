@@ -22,14 +22,15 @@ typedef struct file_error {
 } file_error;
 
 /*
- * Write `n` tensors. metadata is the text of a JSON object of strings. The file appears under its name only when all of it is on the
+ * Write `n` tensors. metadata is the text of a JSON object of strings. The file appears under its name only when all of it is on
+ * the
  * disk: it is written beside it, synced, renamed, and the folder is synced. 0, or -1 with a sentence.
  */
 int safetensors_write(const char *path, const char *metadata, const tensor_entry *entries, size_t n, file_error *err);
 
 /*
- * Read a file that safetensors_write wrote for these very entries, into their data. The header must be the bytes that we would write:
- * nothing in the file is parsed, sized or trusted, and a file of another model is refused with both metadata in the message.
+ * Read a file that safetensors_write wrote for these very entries, into their data. The header must be the bytes that we would
+ * write: nothing in the file is parsed, sized or trusted, and a file of another model is refused with both metadata in the message.
  */
 int safetensors_read(const char *path, const char *metadata, const tensor_entry *entries, size_t n, file_error *err);
 

@@ -1,7 +1,10 @@
 /* train.c: the program. Data-parallel training over MPI: every rank computes the gradient of its own batch, all apply the mean. */
 #include "checkpoint.h"
 #include "gradients.h"
-#include "options.h"
+#include "guard.h"
+
+#include <firstbad/firstbad.h>
+#include <firstbad/mpi.h>
 
 #include <errno.h>
 #include <math.h>
@@ -12,6 +15,9 @@
 
 enum { EXIT_HALTED = 1, EXIT_WRONG_USE = 2, EXIT_FAILED = 3 };
 
+/* Every tensor of the state is looked at once in so many steps. */
+enum { STATE_PERIOD = 16 };
+
 typedef struct trainer {
     options options;
     MPI_Comm comm;
@@ -21,19 +27,20 @@ typedef struct trainer {
     dataset data;
     batch batch;
     gradients gradients;
+    guard guard;
     train_state state;
+    int64_t parent; /* step of the checkpoint that this run continues, or -1 */
 } trainer;
 
 /* What one step came to. */
 typedef struct outcome {
     double loss, norm, learning_rate, scale;
-    int status; /* 0, or an exit code */
+    int norm_known, skipped, halted;
 } outcome;
 
 static int complain(const trainer *t, int code, const char *sentence)
 {
-    if (t->rank == 0)
-        fprintf(stderr, "firstbad-gpt: %s\n", sentence);
+    if (t->rank == 0) fprintf(stderr, "firstbad-gpt: %s\n", sentence);
     return code;
 }
 
@@ -49,11 +56,18 @@ static gpt_place place_of(const trainer *t, int64_t step, size_t micro)
     return (gpt_place){step, (int32_t)micro, t->rank};
 }
 
+static gpt_input input_of(const trainer *t, size_t micro)
+{
+    size_t at = micro * t->batch.rows * t->batch.columns;
+    return (gpt_input){t->batch.tokens + at, t->batch.targets + at, t->batch.weights + at};
+}
+
+/* ---- one step without firstbad ----------------------------------------------------------------------------------------------- */
+
 static double sum_of_squares(const float *x, size_t n, double factor)
 {
     double sum = 0.0;
-    for (size_t i = 0; i < n; i++)
-        sum += ((double)x[i] * factor) * ((double)x[i] * factor);
+    for (size_t i = 0; i < n; i++) sum += ((double)x[i] * factor) * ((double)x[i] * factor);
     return sum;
 }
 
@@ -63,11 +77,9 @@ static void step_plain(trainer *t, int64_t step, outcome *out)
     out->scale = o->model.format == PRECISION_FP16 ? o->loss_scale : 1.0;
     gradients_begin(&t->gradients);
     for (size_t micro = 0; micro < o->accumulation; micro++) {
-        gpt_place place = place_of(t, step, micro);
-        batch_draw(&t->batch, &t->data, o->model.seed, place);
         gradients_micro_begin(&t->gradients);
-        gpt_forward(t->model, t->batch.tokens, t->batch.targets, place, out->scale / (double)o->accumulation);
-        gpt_backward(t->model, t->batch.tokens, place);
+        gpt_forward(t->model, input_of(t, micro), place_of(t, step, micro), out->scale / (double)o->accumulation);
+        gpt_backward(t->model, input_of(t, micro), place_of(t, step, micro));
         gradients_micro_end(&t->gradients);
         out->loss += t->model->loss / (double)o->accumulation;
     }
@@ -75,9 +87,116 @@ static void step_plain(trainer *t, int64_t step, outcome *out)
     gradients_widen(&t->gradients);
     double inverse = 1.0 / (out->scale * t->world);
     out->norm = sqrt(sum_of_squares(t->model->gradients, t->model->parameter_count, inverse));
+    out->norm_known = 1;
     adamw_update(&t->optimizer, t->model, out->learning_rate, inverse * adamw_clip_coefficient(&t->optimizer, out->norm));
 }
 
+/* ---- the same step, guarded -------------------------------------------------------------------------------------------------- */
+
+/*
+ * A refused call is a mistake of this program: one rank cannot stop alone, so all are ended. A bad number is no such thing; it
+ * comes as a verdict, which all ranks share.
+ */
+static void must(const trainer *t, fb_status status, const fb_error *err)
+{
+    if (status == FB_OK) return;
+    fprintf(stderr, "firstbad-gpt: rank %d: %s: %s\n", t->rank, fb_status_name(status), err->message);
+    MPI_Abort(t->comm, EXIT_FAILED);
+}
+
+static void guarded_begin(trainer *t, int64_t step, double learning_rate)
+{
+    fb_error err = {0};
+    fb_step begin = FB_STEP_INIT;
+    rng_stream stream = {.seed = t->options.model.seed, .step = (uint32_t)step, .rank = (uint32_t)t->rank};
+    begin.step = begin.global_batch_id = step;
+    begin.micro_steps = (int32_t)t->options.accumulation;
+    begin.sample_ids = t->batch.offsets;
+    begin.sample_count = t->batch.micro_steps * t->batch.rows;
+    begin.batch_fingerprint = t->batch.fingerprint;
+    begin.rng_state_hash = rng_hash(&stream);
+    begin.learning_rate = learning_rate;
+    begin.known = FB_KNOWN_BATCH_ID | FB_KNOWN_BATCH_FINGERPRINT | FB_KNOWN_RNG_HASH | FB_KNOWN_LEARNING_RATE;
+    if (t->parent >= 0) {
+        begin.checkpoint_parent = t->parent;
+        begin.known |= FB_KNOWN_CHECKPOINT_PARENT;
+    }
+    must(t, fb_step_begin(t->guard.run, &begin, &err), &err);
+    if (t->options.check_state != STATE_NONE)
+        must(t,
+             fb_step_check_sampled(t->guard.run, FB_ENTRY, t->guard.state, 3 * t->guard.n,
+                                   t->options.check_state == STATE_FULL ? 1 : STATE_PERIOD, &err),
+             &err);
+}
+
+/* The input gate: token ids, labels, and the one float input, the weights of the loss. */
+static void guarded_input(trainer *t, size_t micro)
+{
+    fb_error err = {0};
+    fb_tokens tokens = FB_TOKENS_INIT;
+    size_t at = micro * t->batch.rows * t->batch.columns;
+    tokens.site = t->guard.tokens;
+    tokens.rows = t->batch.rows;
+    tokens.cols = t->batch.columns;
+    tokens.tokens = t->batch.tokens + at;
+    tokens.labels = t->batch.targets + at;
+    tokens.weights = t->batch.weights + at;
+    tokens.weight_site = t->guard.weights;
+    tokens.vocab = tokens.classes = GPT_VOCAB;
+    must(t, fb_step_check_tokens(t->guard.run, &tokens, &err), &err);
+}
+
+static void step_guarded(trainer *t, int64_t step, outcome *out)
+{
+    const options *o = &t->options;
+    guard *g = &t->guard;
+    fb_verdict verdict = FB_VERDICT_INIT;
+    fb_step_result result = FB_STEP_RESULT_INIT;
+    fb_error err = {0};
+    double sum_sq = 0.0;
+
+    guarded_begin(t, step, out->learning_rate);
+    out->scale = fb_run_loss_scale(g->run);
+    gradients_begin(&t->gradients);
+    for (size_t micro = 0; micro < o->accumulation; micro++) {
+        if (micro) must(t, fb_step_micro(g->run, (int32_t)micro, &err), &err);
+        guarded_input(t, micro);
+        gradients_micro_begin(&t->gradients);
+        gpt_forward(t->model, input_of(t, micro), place_of(t, step, micro), out->scale / (double)o->accumulation);
+        must(t, g->watched, &g->watched_error);
+        must(t, fb_step_check(g->run, FB_LOSS, &g->loss, 1, &err), &err);
+        gpt_backward(t->model, input_of(t, micro), place_of(t, step, micro));
+        gradients_micro_end(&t->gradients);
+        if (step == o->gradient_blowup) gradients_blow_up(&t->gradients, &t->model->tensors[t->model->tensor_count / 2]);
+        must(t, fb_step_check(g->run, FB_LOCAL_GRAD, g->local, g->n, &err), &err);
+        out->loss += t->model->loss / (double)o->accumulation;
+    }
+    result.loss = out->loss;
+    result.known = FB_KNOWN_LOSS;
+
+    must(t, fb_mpi_step_vote(g->run, t->comm, &verdict, &err), &err);
+    if (verdict.action == FB_PROCEED) {
+        gradients_reduce(&t->gradients);
+        gradients_widen(&t->gradients);
+        must(t, fb_step_unscale(g->run, g->reduced, g->n, 1.0 / (out->scale * t->world), &sum_sq, &err), &err);
+        result.grad_norm = out->norm = sqrt(sum_sq);
+        result.known |= FB_KNOWN_GRAD_NORM;
+        out->norm_known = 1;
+        must(t, fb_mpi_step_vote(g->run, t->comm, &verdict, &err), &err);
+    }
+    if (verdict.action == FB_PROCEED) {
+        must(t, fb_step_apply(g->run, &err), &err);
+        adamw_update(&t->optimizer, t->model, out->learning_rate, adamw_clip_coefficient(&t->optimizer, out->norm));
+        must(t, fb_step_check_sampled(g->run, FB_UPDATE, g->state, 3 * g->n, STATE_PERIOD, &err), &err);
+    }
+    must(t, fb_step_end(g->run, &result, &err), &err);
+    out->skipped = verdict.action != FB_PROCEED;
+    out->halted = verdict.action == FB_HALT;
+}
+
+/* ---- the run ----------------------------------------------------------------------------------------------------------------- */
+
+/* Rank 0 writes; the others wait for the outcome. */
 static int save(trainer *t, int64_t step)
 {
     char path[4096];
@@ -86,6 +205,14 @@ static int save(trainer *t, int64_t step)
     checkpoint_path(path, sizeof path, t->options.out, step);
     t->state.step = step;
     t->state.updates = t->optimizer.updates;
+    if (t->guard.run) {
+        fb_scaler_state scaler;
+        fb_error refused = {0};
+        must(t, fb_run_scaler_get(t->guard.run, &scaler, &refused), &refused);
+        t->state.scale = scaler.scale;
+        t->state.growth_tracker = scaler.growth_tracker;
+        t->state.hysteresis_left = scaler.hysteresis_left;
+    }
     if (t->rank == 0) {
         if (mkdir(t->options.out, 0777) != 0 && errno != EEXIST)
             snprintf(err.message, sizeof err.message, "create folder %s: %s", t->options.out, strerror(errno));
@@ -99,12 +226,61 @@ static int resume(trainer *t)
 {
     file_error err = {""};
     int status = checkpoint_load(t->options.resume, t->model, &t->optimizer, &t->state, &err) == 0 ? 0 : EXIT_FAILED;
-    if (status)
-        fprintf(stderr, "firstbad-gpt: rank %d: %s\n", t->rank, err.message);
+    if (status) fprintf(stderr, "firstbad-gpt: rank %d: %s\n", t->rank, err.message);
     t->optimizer.updates = t->state.updates;
     t->options.model.seed = t->model->config.seed = t->state.seed;
-    gpt_load_weights(t->model);
+    t->parent = t->state.step;
+    if (!status && t->guard.run) {
+        fb_scaler_state scaler = {t->state.scale, t->state.growth_tracker, t->state.hysteresis_left};
+        fb_error refused = {0};
+        must(t, fb_run_scaler_set(t->guard.run, &scaler, &refused), &refused);
+    }
     return agree(t, status);
+}
+
+/* Every rank dumps its own batch, logits and loss; the gradients are the mean over ranks, unscaled, before the clip. */
+static int dump(trainer *t, int64_t step, const outcome *out)
+{
+    file_error err = {""};
+    char path[4096], suffix[16] = "";
+    int status = 0;
+    double inverse = t->guard.run ? 1.0 : 1.0 / (out->scale * t->world);
+    for (size_t i = 0; inverse != 1.0 && i < t->model->parameter_count; i++)
+        t->model->gradients[i] = (float)((double)t->model->gradients[i] * inverse);
+    if (t->rank > 0) snprintf(suffix, sizeof suffix, "-r%d", t->rank);
+    snprintf(path, sizeof path, "%s-%06lld%s.safetensors", t->options.dump, (long long)step, suffix);
+    if (dump_step(path, t->model, &t->batch, t->model->gradients, &err) != 0) {
+        fprintf(stderr, "firstbad-gpt: rank %d: %s\n", t->rank, err.message);
+        status = EXIT_FAILED;
+    }
+    return agree(t, status);
+}
+
+/* A number for the log. A NaN has no sign worth printing, and a norm that was never computed is not 0. */
+static const char *number(char out[32], const char *format, double x, int known)
+{
+    snprintf(out, 32, known ? format : "-", x);
+    return strstr(out, "nan") ? "nan" : out;
+}
+
+static void log_step(trainer *t, int64_t step, const outcome *out, double step_ms)
+{
+    char loss_text[32], norm_text[32];
+    double loss = out->loss / t->world;
+    MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_DOUBLE, MPI_SUM, t->comm);
+    if (t->rank != 0) return;
+    printf("step %lld loss %s norm %s lr %.1e scale %g %.1f ms%s\n", (long long)step, number(loss_text, "%.4f", loss, 1),
+           number(norm_text, "%.3f", out->norm, out->norm_known), out->learning_rate, out->scale, step_ms,
+           out->skipped ? " skipped" : "");
+    fflush(stdout);
+}
+
+static int halted(const trainer *t, int64_t step)
+{
+    char sentence[256];
+    snprintf(sentence, sizeof sentence, "halted by firstbad at step %lld on all %d ranks; ask firstbad why", (long long)step,
+             t->world);
+    return complain(t, EXIT_HALTED, sentence);
 }
 
 static int train(trainer *t)
@@ -112,28 +288,24 @@ static int train(trainer *t)
     const options *o = &t->options;
     double since = MPI_Wtime();
     int64_t first = t->state.step + 1, logged = t->state.step;
-    for (int64_t step = first; step <= o->steps; step++) {
+    /* The start is a checkpoint, too: a run that fails before the next one has something safe to go back to. */
+    int status = o->save_every && t->parent < 0 ? save(t, 0) : 0;
+    for (int64_t step = first; step <= o->steps && !status; step++) {
         outcome out = {.learning_rate = adamw_learning_rate(&t->optimizer, step)};
-        step_plain(t, step, &out);
-        if (out.status)
-            return out.status;
-        if (o->log_every && (step % o->log_every == 0 || step == first)) {
-            double now = MPI_Wtime(), loss = out.loss / t->world;
-            MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_DOUBLE, MPI_SUM, t->comm);
-            if (t->rank == 0)
-                printf("step %lld loss %.4f norm %.3f lr %.1e scale %g %.1f ms\n", (long long)step, loss, out.norm, out.learning_rate,
-                       out.scale, 1e3 * (now - since) / (double)(step - logged));
-            fflush(stdout);
+        gpt_load_weights(t->model);
+        batch_draw(&t->batch, &t->data, o->model.seed, step, t->rank);
+        if (t->guard.run) step_guarded(t, step, &out);
+        else step_plain(t, step, &out);
+        if (o->log_every && (step % o->log_every == 0 || step == first || out.halted)) {
+            log_step(t, step, &out, 1e3 * (MPI_Wtime() - since) / (double)(step - logged));
             since = MPI_Wtime();
             logged = step;
         }
-        if (o->save_every && step % o->save_every == 0) {
-            int status = save(t, step);
-            if (status)
-                return status;
-        }
+        if (out.halted) return halted(t, step);
+        if (o->dump) status = dump(t, step, &out);
+        if (!status && o->save_every && step % o->save_every == 0) status = save(t, step);
     }
-    return 0;
+    return status;
 }
 
 static int open_all(trainer *t)
@@ -148,19 +320,38 @@ static int open_all(trainer *t)
     }
     t->model = gpt_open(&o->model);
     t->optimizer = (adamw){
-        .learning_rate_max = o->learning_rate, .learning_rate_min = o->learning_rate_min, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8,
-        .weight_decay = o->weight_decay, .clip = o->clip, .warmup_steps = o->warmup, .decay_steps = o->steps,
+        .learning_rate_max = o->learning_rate,
+        .learning_rate_min = o->learning_rate_min,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .epsilon = 1e-8,
+        .weight_decay = o->weight_decay,
+        .clip = o->clip,
+        .warmup_steps = o->warmup,
+        .decay_steps = o->steps,
     };
     if (!status && (!t->model || adamw_open(&t->optimizer, t->model->parameter_count) != 0 ||
-                    batch_open(&t->batch, o->model.batch, o->model.block) != 0 || gradients_open(&t->gradients, t->model, t->comm) != 0))
+                    batch_open(&t->batch, o->accumulation, o->model.batch, o->model.block) != 0 ||
+                    gradients_open(&t->gradients, t->model, t->comm) != 0))
         status = complain(t, EXIT_FAILED, "no memory for a model of this size");
     t->state = (train_state){.seed = o->model.seed, .scale = o->loss_scale, .hysteresis_left = 1};
+    t->parent = -1;
     status = agree(t, status);
+    if (!status && o->guard) {
+        fb_error err = {0};
+        fb_status opened = guard_open(&t->guard, o, t->model, &t->optimizer, &t->gradients, &t->data, t->comm, &err);
+        if (opened != FB_OK) {
+            if (err.message[0]) fprintf(stderr, "firstbad-gpt: rank %d: %s\n", t->rank, err.message);
+            status = opened == FB_E_USAGE ? EXIT_WRONG_USE : EXIT_FAILED;
+        }
+        status = agree(t, status);
+    }
     return status || !o->resume ? status : resume(t);
 }
 
 static void close_all(trainer *t)
 {
+    guard_close(&t->guard);
     gradients_close(&t->gradients);
     batch_close(&t->batch);
     adamw_close(&t->optimizer);
@@ -181,8 +372,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(t.comm, &t.rank);
     MPI_Comm_size(t.comm, &t.world);
     int status = wrong ? complain(&t, EXIT_WRONG_USE, message) : open_all(&t);
-    if (!status)
-        status = train(&t);
+    if (!status) status = train(&t);
     close_all(&t);
     MPI_Finalize();
     return status;

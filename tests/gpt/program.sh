@@ -1,0 +1,97 @@
+#!/bin/bash
+# program.sh FIRSTBAD_GPT MPIRUN: the trainer as a program: exact resume, equal runs, and an orderly end on every rank.
+# Prints one line a check and exits 1 if any failed.
+set -u
+gpt=$1
+mpirun=$2
+folder=$(mktemp -d "${TMPDIR:-/tmp}/firstbad-gpt-XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+cd "$folder" || exit 1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+unset FIRSTBAD_INJECT FIRSTBAD_DIR FIRSTBAD_RUN_ID FIRSTBAD_ATTEMPT FIRSTBAD_ON_BAD FIRSTBAD_MAX_SKIPS
+failed=0
+small="--layers 2 --channels 32 --heads 2 --block 32 --log-every 0"
+
+ranks() { "$mpirun" --oversubscribe -n "$1" "${@:2}"; }
+
+check() { # what, then a command that must succeed
+    if "${@:2}"; then
+        echo "ok    $1"
+    else
+        echo "FAIL  $1"
+        failed=1
+    fi
+}
+
+expect() { # exit code, then a command; its words go to out and err
+    "${@:2}" >out 2>err
+    local code=$?
+    [ "$code" = "$1" ] || { echo "expected exit code $1, found $code:"; cat out err; return 1; }
+}
+
+# Two ranks, dropout, two micro-steps, and a loss scale that starts too high: what a resumed run has to carry is all there.
+resumed() {
+    local precision=$1 options
+    options="$small --precision $precision --dropout 0.1 --accum 2 --steps 12 --loss-scale 1048576 --scale-growth-interval 3"
+    expect 0 ranks 2 "$gpt" $options --save-every 6 --out straight || return 1
+    expect 0 ranks 2 "$gpt" $options --save-every 6 --out again --resume straight/step-000006.safetensors || return 1
+    cmp straight/step-000012.safetensors again/step-000012.safetensors || return 1
+    ! cmp -s straight/step-000006.safetensors straight/step-000012.safetensors || return 1
+    rm -r straight again
+}
+
+same_twice() {
+    expect 0 ranks 2 "$gpt" $small --dropout 0.1 --steps 6 --save-every 6 --out one || return 1
+    expect 0 ranks 2 "$gpt" $small --dropout 0.1 --steps 6 --save-every 6 --out two || return 1
+    expect 0 ranks 2 "$gpt" $small --dropout 0.1 --steps 6 --save-every 6 --out three --seed 2 || return 1
+    cmp one/step-000006.safetensors two/step-000006.safetensors || return 1
+    ! cmp -s one/step-000006.safetensors three/step-000006.safetensors
+}
+
+# A skipped update leaves parameters and moments as the checkpoint before it has them: only the step has moved on.
+skip_changes_nothing() {
+    expect 0 ranks 2 "$gpt" $small --steps 5 --save-every 1 --out skip --inject grad-nan@step=5,rank=1 || return 1
+    [ "$(cmp -l skip/step-000004.safetensors skip/step-000005.safetensors | wc -l)" = 1 ]
+}
+
+halts() {
+    expect 1 ranks 2 "$gpt" $small --steps 9 --inject 'grad-nan@step=3-9,rank=1' || return 1
+    [ "$(grep -c '^firstbad-gpt: halted by firstbad at step ' err)" = 1 ]
+}
+
+overflow_in_the_sum() {
+    expect 0 ranks 2 "$gpt" $small --precision "$1" --steps 5 --log-every 1 --gradient-blowup 3 || return 1
+    grep -q '^step 3 .* skipped$' out && [ "$(grep -c skipped out)" = "$2" ]
+}
+
+activations_overflow() {
+    expect 1 ranks 2 "$gpt" $small --precision fp16 --loss-scale 64 --steps 40 --log-every 1 --activation-gain 8 --check forward || return 1
+    grep -q '^step [1-9]* loss nan norm - .* skipped$' out
+}
+
+unguarded() {
+    rm -rf firstbad-runs
+    expect 0 ranks 2 "$gpt" $small --steps 3 --no-guard || return 1
+    [ ! -e firstbad-runs ]
+}
+
+wrong_use() {
+    expect 2 "$gpt" --no-such-option && grep -q 'unknown option --no-such-option' err &&
+        expect 2 "$gpt" --steps many && grep -q 'expected a whole number' err &&
+        expect 2 "$gpt" --channels 30 --heads 4 && grep -q 'does not divide' err &&
+        expect 3 "$gpt" --data "$folder/missing" && grep -q 'No such file' err &&
+        expect 3 "$gpt" --no-guard --resume "$folder/missing" && grep -q 'No such file' err &&
+        expect 0 "$gpt" --help && grep -q '^usage: firstbad-gpt' out
+}
+
+check "a resumed run continues to the same bits in fp32" resumed fp32
+check "a resumed run continues to the same bits in fp16, loss scale included" resumed fp16
+check "the same seed gives the same bits, another seed does not" same_twice
+check "a skipped update changes one byte of the checkpoint, the step's number" skip_changes_nothing
+check "a halt ends all ranks with code 1 and one sentence" halts
+check "finite gradients whose sum overflows are skipped in fp32" overflow_in_the_sum fp32 1
+check "finite gradients whose sum overflows are skipped in bf16" overflow_in_the_sum bf16 1
+check "activations that grow past 65504 halt the run" activations_overflow
+check "without the guard nothing is written" unguarded
+check "wrong use is told from a missing file" wrong_use
+exit $failed
