@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "policy/scaler.h"
 
+#include <assert.h>
 #include <float.h>
 #include <string.h>
 
@@ -79,6 +80,7 @@ typedef struct digest_bytes {
 static void put(digest_bytes *to, uint64_t value)
 {
     int i;
+    assert(to->length + 8 <= sizeof to->bytes);
     for (i = 0; i < 8; i++) to->bytes[to->length++] = (unsigned char)(value >> 8 * i);
 }
 
@@ -115,6 +117,7 @@ uint64_t fb_gate_digest(const fb_gate *gate)
     put_int(&all, gate->voted_in_step);
     put_int(&all, gate->bad_in_step);
     put_int(&all, gate->fault_in_step);
+    put_int(&all, gate->freeze_in_step);
     put_int(&all, gate->action_in_step);
     put_int(&all, gate->replay_persists);
     put_double(&all, gate->scale);
@@ -157,6 +160,7 @@ void fb_gate_begin(fb_gate *gate, double scale, int32_t dynamic)
     gate->voted_in_step = 0;
     gate->bad_in_step = 0;
     gate->fault_in_step = 0;
+    gate->freeze_in_step = 0;
     gate->action_in_step = FB_PROCEED;
     gate->dynamic = dynamic != 0;
     if (gate->dynamic && !gate->started) {
@@ -332,6 +336,7 @@ static void remember_bad(fb_gate *gate, const fb_vote_outcome *outcome, const fb
     gate->bad_in_row = decision->consecutive_skips;
     gate->faults_in_row = decision->consecutive_faults;
     if (decision->fault) gate->fault_in_step = 1;
+    if (outcome->wish > FB_SKIP || decision->reason == FB_REASON_PERSISTS_IN_REPLAY) gate->freeze_in_step = 1;
     /* The rest counts updates, and the first finding of an update names its place. */
     if (gate->bad_in_step) return;
     gate->same_count = is_same_site(gate, outcome) ? gate->same_count + 1 : 1;
@@ -352,6 +357,12 @@ void fb_gate_decide(fb_gate *gate, const fb_vote_outcome *outcome, fb_gate_decis
     if (outcome->quorum_equal == FB_VOTE_EQUAL && !outcome->clean && !gate->halted) remember_bad(gate, outcome, decision);
     if (decision->fault) gate->faults++;
     if (decision->action == FB_HALT) gate->halted = 1;
+}
+
+int32_t fb_gate_scaler_move(const fb_gate *gate)
+{
+    if (!gate->bad_in_step) return gate->action_in_step == FB_PROCEED ? FB_SCALER_CLEAN : FB_SCALER_FREEZE;
+    return gate->freeze_in_step ? FB_SCALER_FREEZE : FB_SCALER_OVERFLOW;
 }
 
 static void count_start_up(fb_gate *gate)

@@ -88,6 +88,7 @@ typedef struct fb_gate {
     int32_t voted_in_step;    /* there was a decision */
     int32_t bad_in_step;      /* a decision of this step found something: counted once */
     int32_t fault_in_step;    /* and judged it a fault */
+    int32_t freeze_in_step;   /* and held what a scale cannot explain: the scale is to stay */
     int32_t action_in_step;   /* gravest action decided in this step: a later, clean vote does not take it back */
     int32_t replay_persists;  /* 1: the last anomaly came back in a replay; a clean update clears it */
     double scale;
@@ -156,6 +157,13 @@ void fb_gate_decide(fb_gate *gate, const fb_vote_outcome *outcome, fb_gate_decis
 
 /* End the step. A step without a bad decision ends the row of skips. Without a decision at all it counts as nothing. */
 void fb_gate_end(fb_gate *gate);
+
+/**
+ * What the run's own scaler has to do at the end of the step that is running, before fb_gate_end: FB_SCALER_CLEAN,
+ * FB_SCALER_OVERFLOW or FB_SCALER_FREEZE. It follows what was found, not what was done about it: under FB_ON_BAD_OBSERVE an
+ * overflow still backs off.
+ */
+int32_t fb_gate_scaler_move(const fb_gate *gate);
 
 /* The anomaly was replayed in a wider format, and did (1) or did not (0) come back. Must be called alike on all ranks. */
 void fb_gate_note_replay(fb_gate *gate, int32_t persists);

@@ -72,9 +72,7 @@ static fb_gate_decision vote(mini *m, fb_gate_local local)
 
 static void end(mini *m)
 {
-    int32_t action = m->gate.action_in_step;
-    fb_scaler_update(&m->scaler_config, &m->scaler,
-                     action == FB_PROCEED ? FB_SCALER_CLEAN : action == FB_SKIP ? FB_SCALER_OVERFLOW : FB_SCALER_FREEZE);
+    fb_scaler_update(&m->scaler_config, &m->scaler, fb_gate_scaler_move(&m->gate));
     fb_gate_end(&m->gate);
 }
 
@@ -269,6 +267,33 @@ static void test_gate__a_fault_that_the_scale_cannot_explain_leaves_the_scale_al
     clean_steps(&m, 100);
     expect(step(&m, at(FB_INPUT, 0, 1)), FB_SKIP_FREEZE, 1, FB_REASON_INPUT);
     assert_true(m.scaler.scale == 65536.0);
+}
+
+static void test_gate__the_scale_follows_what_was_found_under_observe_too(void **unused)
+{
+    mini m;
+    (void)unused;
+    open_mini(&m, FB_ON_BAD_OBSERVE, 3, 1);
+    clean_steps(&m, 100);
+    (void)overflow(&m, 1);
+    assert_true(m.scaler.scale == 32768.0);
+    (void)step(&m, at(FB_INPUT, 0, 1));
+    assert_true(m.scaler.scale == 32768.0);
+    begin(&m);
+    assert_int_equal(fb_gate_scaler_move(&m.gate), FB_SCALER_CLEAN);
+    end(&m);
+}
+
+static void test_gate__a_failed_vote_leaves_the_scale_alone(void **unused)
+{
+    fb_vote_outcome none;
+    mini m;
+    (void)unused;
+    open_mini(&m, FB_ON_BAD_SKIP, 3, 1);
+    begin(&m);
+    fb_vote_read(NULL, NULL, &none);
+    fb_gate_decide(&m.gate, &none, &m.last);
+    assert_int_equal(fb_gate_scaler_move(&m.gate), FB_SCALER_FREEZE);
 }
 
 static void test_gate__a_fault_behind_an_earlier_overflow_of_another_rank_is_still_a_fault(void **unused)
@@ -748,6 +773,8 @@ int main(void)
         cmocka_unit_test(test_gate__probing_does_not_halt_even_under_on_bad_halt),
         cmocka_unit_test(test_gate__a_loss_that_only_the_scale_overflowed_is_probing_and_any_other_is_not),
         cmocka_unit_test(test_gate__a_fault_that_the_scale_cannot_explain_leaves_the_scale_alone),
+        cmocka_unit_test(test_gate__the_scale_follows_what_was_found_under_observe_too),
+        cmocka_unit_test(test_gate__a_failed_vote_leaves_the_scale_alone),
         cmocka_unit_test(test_gate__a_fault_behind_an_earlier_overflow_of_another_rank_is_still_a_fault),
         cmocka_unit_test(test_gate__a_descent_from_2_to_32_at_the_start_is_probing),
         cmocka_unit_test(test_gate__a_descent_that_does_not_end_is_a_fault_of_the_start),
