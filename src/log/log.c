@@ -41,7 +41,7 @@ static uint64_t now_ns(const fb_os *os)
 static fb_status refuse(const fb_log *log, const void *payload, uint32_t bytes, const char *what, fb_error *err)
 {
     if (!log) return fb_fail(err, FB_E_USAGE, "%s: the log is NULL", what);
-    if (!payload && bytes) return fb_fail(err, FB_E_USAGE, "%s of %s: the payload is NULL and has %u bytes", what, log->path, bytes);
+    if (!payload && bytes) return fb_fail(err, FB_E_USAGE, "%s of %s: %u bytes of a NULL payload", what, log->path, bytes);
     if (log->os->getpid(log->os->ctx) != log->pid) {
         return fb_fail(err, FB_E_FORKED, "%s of %s: this process was forked from its writer; nothing was touched", what, log->path);
     }
@@ -56,13 +56,11 @@ static fb_status refuse_size(const fb_log *log, uint32_t bytes, uint32_t bytes_m
 
 /* ---- create and close ------------------------------------------------------------------------------------------------------- */
 
-/* Zeros first and the head last: a file whose head is there is complete. */
+/* All of it, then one sync: until create returns nothing was promised, and whatever part a crash leaves reads as an empty log. */
 static int64_t write_first_bytes(fb_log *log)
 {
     const fb_log_head head = {log->file_id, now_ns(log->os)};
     int64_t done = fb_os_set_aside(log->os, log->fd, 0, FB_LOG_APPEND_OFFSET);
-    if (done < 0) return done;
-    done = fb_os_fsync(log->os, log->fd);
     if (done < 0) return done;
     fb_log_head_encode(log->buffer, &head);
     done = fb_os_pwrite_all(log->os, log->fd, log->buffer, FB_LOG_HEAD_BYTES, 0, NULL);

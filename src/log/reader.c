@@ -59,8 +59,8 @@ static fb_status read_head(fb_log_reader *reader, fb_error *err)
     case FB_LOG_HEAD_NONE: return fb_fail_at(err, 0, "open log %s: its head is empty, so its creation was never finished", path);
     case FB_LOG_HEAD_FOREIGN: return fb_fail_at(err, 0, "open log %s: this is no record log", path);
     case FB_LOG_HEAD_LATER:
-        return fb_fail(err, FB_E_UNSUPPORTED, "open log %s: written by a later version of firstbad; this one reads version %d", path,
-                       FB_LOG_VERSION);
+        return fb_fail(err, FB_E_UNSUPPORTED, "open log %s: written by a later version of firstbad; this one reads version %d",
+                       path, FB_LOG_VERSION);
     default: return fb_fail_at(err, 0, "open log %s: its head is damaged", path);
     }
 }

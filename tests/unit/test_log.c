@@ -320,6 +320,23 @@ static void test_log__a_record_is_valid_at_its_own_place_only(void **state)
     assert_int_equal(count_records(&tail), 1);
 }
 
+static void test_log__a_number_that_repeats_ends_the_valid_prefix(void **state)
+{
+    static const uint64_t numbers[] = {1, 4, 4, 5}; /* 2 and 3 were lost; the second 4 is whole, and yet no record of this log */
+    fb_log_tail tail;
+    (void)state;
+    fb_log_close(create());
+    for (uint64_t i = 0; i < 4; i++) {
+        unsigned char record[56];
+        const fb_log_header header = {FB_LOG_REGION_APPEND, 1, 10, numbers[i], 0};
+        assert_int_equal(fb_log_record_encode(record, &header, "0123456789", file_id, FB_LOG_APPEND_OFFSET + i * 56), 56);
+        overwrite(FB_LOG_APPEND_OFFSET + i * 56, record, sizeof record);
+    }
+    assert_int_equal(count_records(&tail), 2);
+    assert_int_equal(tail.lost, 2);
+    assert_int_equal(tail.after_bytes, 112);
+}
+
 static void test_log__a_reader_follows_a_file_that_grows(void **state)
 {
     fb_error err;
@@ -534,6 +551,7 @@ int main(void)
         TEST(test_log__a_file_cut_at_any_byte_gives_the_records_before),
         TEST(test_log__any_flipped_bit_ends_the_valid_prefix),
         TEST(test_log__a_record_is_valid_at_its_own_place_only),
+        TEST(test_log__a_number_that_repeats_ends_the_valid_prefix),
         TEST(test_log__a_reader_follows_a_file_that_grows),
         TEST(test_log__what_is_no_log_is_refused_with_a_reason),
         TEST(test_log__wrong_use_has_a_sentence),
