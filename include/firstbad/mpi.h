@@ -145,7 +145,7 @@ static inline fb_status fb_mpi_open_together_(fb_run **out, const fb_run_config 
 
 /**
  * Open a run on every rank of a communicator, with rank, world, run id and attempt filled in and equal where they must be.
- * config  as for fb_run_open; its rank, world and attempt are not read. Run id: FIRSTBAD_RUN_ID, else config->run_id of rank 0, else
+ * config  as for fb_run_open; rank, world and attempt are not read. Run id: FIRSTBAD_RUN_ID, else config->run_id of rank 0, else
  *         a fresh one. Attempt: FIRSTBAD_ATTEMPT, else the one after those in the run folder. Rank 0's environment counts.
  * out     on FB_OK an open run; NULL otherwise, on all ranks alike: where one rank fails, all close what they opened and fail.
  * Collective: every rank of comm must call it. Cost: one broadcast and one all-reduce beside fb_run_open.

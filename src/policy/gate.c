@@ -20,7 +20,10 @@
 static int32_t backoffs_between(double from, double to, double backoff)
 {
     int32_t n = 0;
-    while (from > to && n < 1000) { from *= backoff; n++; }
+    while (from > to && n < 1000) {
+        from *= backoff;
+        n++;
+    }
     return n;
 }
 
@@ -165,8 +168,8 @@ void fb_gate_begin(fb_gate *gate, double scale, int32_t dynamic)
     gate->dynamic = dynamic != 0;
     if (gate->dynamic && !gate->started) {
         gate->started = 1;
-        gate->limit_start = gate->config.scaler.hysteresis +
-                            backoffs_between(scale, FB_GATE_START_SCALE, gate->config.scaler.backoff_factor);
+        gate->limit_start =
+            gate->config.scaler.hysteresis + backoffs_between(scale, FB_GATE_START_SCALE, gate->config.scaler.backoff_factor);
         if (gate->limit_start < gate->limit_consecutive) gate->limit_start = gate->limit_consecutive;
     } else if (gate->dynamic && scale > gate->scale) {
         end_start_up(gate);
@@ -240,11 +243,17 @@ static void judge_overflow(const fb_gate *gate, const fb_vote_outcome *outcome, 
 {
     int32_t same = is_same_site(gate, outcome) ? gate->same_count + new_bad(gate) : 1;
     decision->reason = FB_REASON_PROBING;
-    if (gate->replay_persists) { decision->reason = FB_REASON_PERSISTS_IN_REPLAY; return; }
+    if (gate->replay_persists) {
+        decision->reason = FB_REASON_PERSISTS_IN_REPLAY;
+        return;
+    }
     /* A scale that is NaN, Inf, 0 or negative can explain nothing. */
-    if (!(gate->scale > 0.0 && gate->scale <= DBL_MAX)) { (void)fires(decision, FB_REASON_FLOOR, 1, 1); return; }
-    if (gate->scale <= gate->floor &&
-        fires(decision, FB_REASON_FLOOR, gate->floor_in_row + new_bad(gate), FB_GATE_FLOOR_HITS)) return;
+    if (!(gate->scale > 0.0 && gate->scale <= DBL_MAX)) {
+        (void)fires(decision, FB_REASON_FLOOR, 1, 1);
+        return;
+    }
+    if (gate->scale <= gate->floor && fires(decision, FB_REASON_FLOOR, gate->floor_in_row + new_bad(gate), FB_GATE_FLOOR_HITS))
+        return;
     if (gate->start_up) {
         (void)fires(decision, FB_REASON_START, gate->start_bad + new_bad(gate), gate->limit_start + 1);
         return;
@@ -291,22 +300,34 @@ static void set_halt(fb_gate_decision *decision, int32_t reason)
     decision->reason = reason;
 }
 
+/* All ranks voted on the same thing: what did they find? */
+static void judge_equal(const fb_gate *gate, const fb_vote_outcome *outcome, fb_gate_decision *decision)
+{
+#ifdef FB_BREAK_P1
+    if (outcome->rank != 0) return; /* broken on purpose: only rank 0's findings count */
+#endif
+    if (!outcome->clean) {
+        judge_finding(gate, outcome, decision);
+        judge_alone(gate, outcome, decision);
+    } else if (outcome->wish != FB_PROCEED) {
+        set_halt(decision, FB_REASON_WISH);
+        decision->action = outcome->wish;
+    } else if (gate->action_in_step != FB_PROCEED) {
+        /* A second, clean vote does not take back what an earlier one of the same step withheld. */
+        decision->action = gate->action_in_step;
+        decision->reason = FB_REASON_WITHHELD;
+    }
+}
+
 static void judge(const fb_gate *gate, const fb_vote_outcome *outcome, fb_gate_decision *decision)
 {
-    int clean = outcome->quorum_equal == FB_VOTE_EQUAL && outcome->clean;
     memset(decision, 0, sizeof *decision);
     decision->consecutive_skips = gate->bad_in_row;
     decision->consecutive_faults = gate->faults_in_row;
-#ifdef FB_BREAK_P1
-    if (outcome->quorum_equal == FB_VOTE_EQUAL && outcome->rank != 0) return; /* broken on purpose: only rank 0's findings count */
-#endif
     if (gate->halted) set_halt(decision, FB_REASON_HALTED);
     else if (outcome->quorum_equal == FB_VOTE_NO_QUORUM) set_halt(decision, FB_REASON_NO_QUORUM);
     else if (outcome->quorum_equal != FB_VOTE_EQUAL) set_halt(decision, FB_REASON_DISAGREE);
-    else if (!clean) { judge_finding(gate, outcome, decision); judge_alone(gate, outcome, decision); }
-    else if (outcome->wish != FB_PROCEED) { set_halt(decision, FB_REASON_WISH); decision->action = outcome->wish; }
-    /* A second, clean vote does not take back what an earlier one of the same step withheld. */
-    else if (gate->action_in_step != FB_PROCEED) { decision->action = gate->action_in_step; decision->reason = FB_REASON_WITHHELD; }
+    else judge_equal(gate, outcome, decision);
     if (gate->config.on_bad == FB_ON_BAD_OBSERVE) decision->action = FB_PROCEED;
 }
 

@@ -48,30 +48,30 @@ enum { FB_GATE_FLOOR_HITS = 2 };
 /* Why a decision is a fault. Values are written to files and never renumbered. */
 enum {
     FB_REASON_CLEAN = 0,
-    FB_REASON_PROBING = 1,            /* not a fault: an overflow that the dynamic scale explains */
-    FB_REASON_NO_SCALE = 2,           /* no dynamic scale: every non-finite update is a fault */
-    FB_REASON_CONSECUTIVE = 3,        /* too many overflows in a row */
-    FB_REASON_RATIO = 4,              /* too many overflows in the window */
-    FB_REASON_FALLING = 5,            /* the scale only falls */
-    FB_REASON_FLOOR = 6,              /* the scale is at its floor, or is no usable number */
-    FB_REASON_SAME_SITE = 7,          /* the same rank and tensor again and again, at every scale */
-    FB_REASON_START = 8,              /* in start-up: more overflows than the way down from the first scale takes */
-    FB_REASON_INPUT = 9,              /* found in the batch */
-    FB_REASON_STATE = 10,             /* found in parameters, moments or buffers: on entry, after the update, in a checkpoint */
-    FB_REASON_NOT_GRADIENT = 11,      /* found in the forward pass or in the loss itself */
-    FB_REASON_PERSISTS_IN_REPLAY = 12,/* it came back when the batch was replayed in a wider format */
-    FB_REASON_ALONE = 13,             /* this rank cannot vote, and a rank cannot skip alone */
-    FB_REASON_NO_QUORUM = 14,         /* the vote failed */
-    FB_REASON_DISAGREE = 15,          /* ranks voted on different steps, scales or policies, or a word was corrupted */
-    FB_REASON_HALTED = 16,            /* the run was halted earlier */
-    FB_REASON_WISH = 17,              /* a rank asked for more than its finding explains */
-    FB_REASON_WITHHELD = 18           /* not a fault of its own: this vote is clean, an earlier one of the step was not */
+    FB_REASON_PROBING = 1,             /* not a fault: an overflow that the dynamic scale explains */
+    FB_REASON_NO_SCALE = 2,            /* no dynamic scale: every non-finite update is a fault */
+    FB_REASON_CONSECUTIVE = 3,         /* too many overflows in a row */
+    FB_REASON_RATIO = 4,               /* too many overflows in the window */
+    FB_REASON_FALLING = 5,             /* the scale only falls */
+    FB_REASON_FLOOR = 6,               /* the scale is at its floor, or is no usable number */
+    FB_REASON_SAME_SITE = 7,           /* the same rank and tensor again and again, at every scale */
+    FB_REASON_START = 8,               /* in start-up: more overflows than the way down from the first scale takes */
+    FB_REASON_INPUT = 9,               /* found in the batch */
+    FB_REASON_STATE = 10,              /* found in parameters, moments or buffers: on entry, after the update, in a checkpoint */
+    FB_REASON_NOT_GRADIENT = 11,       /* found in the forward pass or in the loss itself */
+    FB_REASON_PERSISTS_IN_REPLAY = 12, /* it came back when the batch was replayed in a wider format */
+    FB_REASON_ALONE = 13,              /* this rank cannot vote, and a rank cannot skip alone */
+    FB_REASON_NO_QUORUM = 14,          /* the vote failed */
+    FB_REASON_DISAGREE = 15,           /* ranks voted on different steps, scales or policies, or a word was corrupted */
+    FB_REASON_HALTED = 16,             /* the run was halted earlier */
+    FB_REASON_WISH = 17,               /* a rank asked for more than its finding explains */
+    FB_REASON_WITHHELD = 18            /* not a fault of its own: this vote is clean, an earlier one of the step was not */
 };
 
 typedef struct fb_gate_config {
-    int32_t on_bad;          /* FB_ON_BAD_* */
-    int32_t max_skips;       /* faults in a row that are skipped; the next one halts. 0: the first fault halts */
-    int32_t agreement;       /* FB_AGREE_* */
+    int32_t on_bad;    /* FB_ON_BAD_* */
+    int32_t max_skips; /* faults in a row that are skipped; the next one halts. 0: the first fault halts */
+    int32_t agreement; /* FB_AGREE_* */
     int32_t world;
     fb_scaler_config scaler; /* of the run, or of the trainer as far as it is known; sets the limits of the rules */
 } fb_gate_config;
@@ -83,25 +83,25 @@ typedef struct fb_gate {
     int32_t limit_consecutive, limit_ratio, limit_same_site, limit_start;
     double floor;
     /* the step that is running */
-    int32_t dynamic;          /* a dynamic loss scale is in use in this step */
+    int32_t dynamic; /* a dynamic loss scale is in use in this step */
     int32_t in_step;
-    int32_t voted_in_step;    /* there was a decision */
-    int32_t bad_in_step;      /* a decision of this step found something: counted once */
-    int32_t fault_in_step;    /* and judged it a fault */
-    int32_t freeze_in_step;   /* and held what a scale cannot explain: the scale is to stay */
-    int32_t action_in_step;   /* gravest action decided in this step: a later, clean vote does not take it back */
-    int32_t replay_persists;  /* 1: the last anomaly came back in a replay; a clean update clears it */
+    int32_t voted_in_step;   /* there was a decision */
+    int32_t bad_in_step;     /* a decision of this step found something: counted once */
+    int32_t fault_in_step;   /* and judged it a fault */
+    int32_t freeze_in_step;  /* and held what a scale cannot explain: the scale is to stay */
+    int32_t action_in_step;  /* gravest action decided in this step: a later, clean vote does not take it back */
+    int32_t replay_persists; /* 1: the last anomaly came back in a replay; a clean update clears it */
     double scale;
     /* history */
     int32_t halted;
-    int32_t bad_in_row;       /* updates in a row with a finding */
-    int32_t faults_in_row;    /* and judged a fault */
-    int32_t started;          /* fb_gate_begin was called with a dynamic scale: start-up counts from there */
+    int32_t bad_in_row;    /* updates in a row with a finding */
+    int32_t faults_in_row; /* and judged a fault */
+    int32_t started;       /* fb_gate_begin was called with a dynamic scale: start-up counts from there */
     int32_t start_up;
     int32_t start_steps, start_clean, start_bad;
-    int32_t falls;            /* back-offs of the scale since it last grew or start-up ended */
-    int32_t floor_in_row;     /* overflows in a row at the floor */
-    int32_t same_count;       /* findings in a row at the place below, without growth in between */
+    int32_t falls;        /* back-offs of the scale since it last grew or start-up ended */
+    int32_t floor_in_row; /* overflows in a row at the floor */
+    int32_t same_count;   /* findings in a row at the place below, without growth in between */
     int32_t same_boundary, same_rank;
     int64_t same_position;
     uint64_t window[FB_GATE_WINDOW / 64]; /* a bit an update: 1 for an overflow; bit 0 of word 0 is the latest */
@@ -125,7 +125,7 @@ typedef struct fb_gate_decision {
     int32_t reason;            /* FB_REASON_* */
     int32_t consecutive_skips; /* updates in a row with a finding, this one included; FB_ON_BAD_OBSERVE withheld none of them */
     int32_t consecutive_faults;
-    int32_t count, limit;      /* the numbers of the rule that fired: count reached limit; 0, 0 where the reason has none */
+    int32_t count, limit; /* the numbers of the rule that fired: count reached limit; 0, 0 where the reason has none */
     int32_t reserved;
 } fb_gate_decision;
 

@@ -24,8 +24,14 @@ static int runs_backward(int32_t boundary)
 
 static int64_t clamp(int64_t value, int64_t low, int64_t high, uint32_t bit, uint32_t *clamped)
 {
-    if (value < low) { *clamped |= bit; return low; }
-    if (value > high) { *clamped |= bit; return high; }
+    if (value < low) {
+        *clamped |= bit;
+        return low;
+    }
+    if (value > high) {
+        *clamped |= bit;
+        return high;
+    }
     return value;
 }
 

@@ -18,36 +18,41 @@ enum { FB_VOTE_WORDS = 4 };
 enum { FB_VOTE_MICRO_BITS = 14, FB_VOTE_BOUNDARY_BITS = 4, FB_VOTE_POSITION_BITS = 24, FB_VOTE_RANK_BITS = 21 };
 
 /* The largest values a key can carry. Larger ones are clamped to these, and fb_vote_write says so. */
-#define FB_VOTE_MICRO_MAX ((1 << FB_VOTE_MICRO_BITS) - 2)       /* one code is left out, so that no key can equal FB_VOTE_CLEAN */
+#define FB_VOTE_MICRO_MAX ((1 << FB_VOTE_MICRO_BITS) - 2) /* one code is left out, so that no key can equal FB_VOTE_CLEAN */
 #define FB_VOTE_POSITION_MAX ((INT64_C(1) << FB_VOTE_POSITION_BITS) - 1)
 #define FB_VOTE_RANK_MAX ((1 << FB_VOTE_RANK_BITS) - 1)
 #define FB_VOTE_CLEAN INT64_MAX
 
 /* What all ranks must have in common for their vote to count. It is hashed into words 1 and 2. */
 typedef struct fb_vote_agreement {
-    uint64_t run_hash;    /* of the run id */
+    uint64_t run_hash; /* of the run id */
     int64_t attempt;
     int64_t step;
-    int64_t vote_number;  /* 0, 1, ... within the step */
-    uint64_t scale_bits;  /* IEEE bits of the loss scale in FP64 */
-    uint64_t policy;      /* fb_gate_digest: policy and skip history */
+    int64_t vote_number; /* 0, 1, ... within the step */
+    uint64_t scale_bits; /* IEEE bits of the loss scale in FP64 */
+    uint64_t policy;     /* fb_gate_digest: policy and skip history */
 } fb_vote_agreement;
 
 /* What one rank has to say. */
 typedef struct fb_vote_ballot {
     fb_vote_agreement agreement;
-    int32_t has_finding;  /* 0: clean, and the four fields below are not read */
-    int32_t micro_step;   /* of the earliest finding by (micro-step, boundary, position along the dataflow in causal order) */
-    int32_t boundary;     /* FB_ENTRY .. FB_CHECKPOINT */
-    int32_t rank;         /* of this process in the run */
-    int64_t position;     /* as in fb_site: 0 at the input, growing towards the loss, in every boundary */
-    int32_t wish;         /* FB_PROCEED .. FB_HALT; raised to FB_SKIP where a finding comes with FB_PROCEED */
+    int32_t has_finding; /* 0: clean, and the four fields below are not read */
+    int32_t micro_step;  /* of the earliest finding by (micro-step, boundary, position along the dataflow in causal order) */
+    int32_t boundary;    /* FB_ENTRY .. FB_CHECKPOINT */
+    int32_t rank;        /* of this process in the run */
+    int64_t position;    /* as in fb_site: 0 at the input, growing towards the loss, in every boundary */
+    int32_t wish;        /* FB_PROCEED .. FB_HALT; raised to FB_SKIP where a finding comes with FB_PROCEED */
     int32_t reserved;
 } fb_vote_ballot;
 
 /* Bits of fb_vote_write's return value: what did not fit into the key and was clamped to the nearest value that does. */
-enum { FB_VOTE_CLAMPED_MICRO = 1, FB_VOTE_CLAMPED_BOUNDARY = 2, FB_VOTE_CLAMPED_POSITION = 4, FB_VOTE_CLAMPED_RANK = 8,
-       FB_VOTE_CLAMPED_WISH = 16 };
+enum {
+    FB_VOTE_CLAMPED_MICRO = 1,
+    FB_VOTE_CLAMPED_BOUNDARY = 2,
+    FB_VOTE_CLAMPED_POSITION = 4,
+    FB_VOTE_CLAMPED_RANK = 8,
+    FB_VOTE_CLAMPED_WISH = 16
+};
 
 /* What became of the vote. Only FB_VOTE_EQUAL may ever let an update through. */
 enum {
@@ -66,7 +71,7 @@ typedef struct fb_vote_outcome {
     int32_t boundary;     /* 0 when no key was read */
     int32_t rank;         /* spokesman; -1 when no key was read */
     int32_t reserved;
-    int64_t position;     /* -1 when no key was read */
+    int64_t position; /* -1 when no key was read */
 } fb_vote_outcome;
 
 /* Key of a place: word 0 of a ballot with a finding. Smaller is earlier. Clamps; the FB_VOTE_CLAMPED_* bits go to *clamped (not

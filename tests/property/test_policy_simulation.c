@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include <cmocka.h>
 
 enum { RANKS = 4, RECORDED_MAX = 4096, UPDATES = 1000000, REASONS = FB_REASON_WITHHELD + 1 };
@@ -102,12 +103,12 @@ typedef struct conditions {
     double init_scale;
     int32_t interval, hysteresis;
     double floor;
-    double tail;         /* factor on the recorded deviations, in log2 */
-    double drift_sd;     /* of the level, in log2 */
-    double drift_steps;  /* its correlation time */
-    double spike_rate;   /* a step */
-    double spike_alpha;  /* P(spike is x times the level) = x^-alpha */
-    double spike_fade;   /* factor on the spike's log2 from step to step */
+    double tail;        /* factor on the recorded deviations, in log2 */
+    double drift_sd;    /* of the level, in log2 */
+    double drift_steps; /* its correlation time */
+    double spike_rate;  /* a step */
+    double spike_alpha; /* P(spike is x times the level) = x^-alpha */
+    double spike_fade;  /* factor on the spike's log2 from step to step */
 } conditions;
 
 typedef struct training {
@@ -119,7 +120,7 @@ typedef struct training {
     double level, drift, spike;
     int block_at, block_left, spike_rank; /* spike_rank -1: all ranks */
     /* a fault to add */
-    double growth;        /* log2 that the level gains a step */
+    double growth; /* log2 that the level gains a step */
     /* what happened */
     int64_t updates, overflows, fired[REASONS];
     int32_t most_in_row, most_in_window, most_falls, most_same;
@@ -217,12 +218,12 @@ static fb_gate_decision one_update(training *t, const fb_vote_outcome *fault)
 
 static const conditions healthy[] = {
     /*                         scale  every hyst floor tail drift over    spikes  alpha fade */
-    {"as recorded",          65536.0, 2000, 1, 0.0, 1.0, 1.0, 50000.0, 0.0,     1.0, 0.0},
-    {"spikes",               65536.0, 2000, 1, 0.0, 1.5, 1.5, 20000.0, 1.0e-3,  1.5, 0.5},
-    {"heavy tails, drift",   65536.0, 2000, 1, 0.0, 2.5, 2.0, 20000.0, 2.0e-3,  1.0, 0.5},
-    {"spikes that last",     65536.0, 2000, 1, 0.0, 1.5, 1.5, 20000.0, 5.0e-4,  1.0, 0.8},
-    {"interval 100",         65536.0,  100, 1, 0.0, 2.0, 2.0, 20000.0, 1.0e-3,  1.5, 0.5},
-    {"DeepSpeed's defaults", 65536.0, 1000, 2, 1.0, 2.0, 2.0, 20000.0, 1.0e-3,  1.5, 0.5},
+    {"as recorded", 65536.0, 2000, 1, 0.0, 1.0, 1.0, 50000.0, 0.0, 1.0, 0.0},
+    {"spikes", 65536.0, 2000, 1, 0.0, 1.5, 1.5, 20000.0, 1.0e-3, 1.5, 0.5},
+    {"heavy tails, drift", 65536.0, 2000, 1, 0.0, 2.5, 2.0, 20000.0, 2.0e-3, 1.0, 0.5},
+    {"spikes that last", 65536.0, 2000, 1, 0.0, 1.5, 1.5, 20000.0, 5.0e-4, 1.0, 0.8},
+    {"interval 100", 65536.0, 100, 1, 0.0, 2.0, 2.0, 20000.0, 1.0e-3, 1.5, 0.5},
+    {"DeepSpeed's defaults", 65536.0, 1000, 2, 1.0, 2.0, 2.0, 20000.0, 1.0e-3, 1.5, 0.5},
     {"Megatron's defaults", 4294967296.0, 1000, 2, 1.0, 2.0, 2.0, 20000.0, 1.0e-3, 1.5, 0.5},
 };
 
@@ -257,35 +258,35 @@ static void test_policy__no_rule_fires_in_a_million_healthy_updates(void **unuse
 /* Bad updates that are not the scale's doing, or a level that leaves the format for good. */
 typedef struct true_fault {
     const char *name;
-    double share;          /* of the updates that hold a NaN from the fault's beginning on */
-    int one_site;          /* 1: always position 17 of rank 2; 0: anywhere */
-    int32_t boundary;      /* where it is found */
-    double jump, growth;   /* log2 that the level gains at once, and at each update */
-    double floor;          /* of the scaler, in the place of none */
-    int at_start;          /* 1: from the first update of a run; 0: from the middle of one */
-    int dynamic;           /* 0: no loss scale */
+    double share;        /* of the updates that hold a NaN from the fault's beginning on */
+    int one_site;        /* 1: always position 17 of rank 2; 0: anywhere */
+    int32_t boundary;    /* where it is found */
+    double jump, growth; /* log2 that the level gains at once, and at each update */
+    double floor;        /* of the scaler, in the place of none */
+    int at_start;        /* 1: from the first update of a run; 0: from the middle of one */
+    int dynamic;         /* 0: no loss scale */
     /* what must hold in every trial */
     int bad_max, updates_max;
 } true_fault;
 
 static const true_fault true_faults[] = {
     /*                                    share site boundary        jump  growth  floor  start dyn  bad  updates */
-    {"no scale, NaN gradient",             1.0,  1, FB_LOCAL_GRAD,    0.0, 0.0,    0.0,   0,    0,    1,    1},
-    {"NaN in the batch",                   1.0,  1, FB_INPUT,         0.0, 0.0,    0.0,   0,    1,    1,    1},
-    {"NaN in the forward pass",            1.0,  1, FB_FORWARD,       0.0, 0.0,    0.0,   0,    1,    1,    1},
-    {"NaN in a moment",                    1.0,  1, FB_UPDATE,        0.0, 0.0,    0.0,   0,    1,    1,    1},
-    {"Inf gradient every step",            1.0,  0, FB_LOCAL_GRAD,    0.0, 0.0,    0.0,   0,    1,    6,    6},
-    {"Inf gradient from step 0",           1.0,  0, FB_LOCAL_GRAD,    0.0, 0.0,    0.0,   1,    1,   14,   14},
-    {"one shard, every step",              1.0,  1, FB_LOCAL_GRAD,    0.0, 0.0,    0.0,   0,    1,    6,    6},
-    {"one shard, 1 step in 10",            0.1,  1, FB_LOCAL_GRAD,    0.0, 0.0,    0.0,   0,    1,    9,  400},
-    {"one shard, 1 step in 100",           0.01, 1, FB_LOCAL_GRAD,    0.0, 0.0,    0.0,   0,    1,    9, 3000},
-    {"one shard, 1 step in 500",           0.002, 1, FB_LOCAL_GRAD,   0.0, 0.0,    0.0,   0,    1,   25, 40000},
-    {"20 % of the steps, anywhere",        0.2,  0, FB_LOCAL_GRAD,    0.0, 0.0,    0.0,   0,    1,    9,  150},
-    {"5 % of the steps, anywhere",         0.05, 0, FB_LOCAL_GRAD,    0.0, 0.0,    0.0,   0,    1,    9,  600},
-    {"gradients 2^20 times larger",        0.0,  0, 0,               20.0, 0.0,    0.0,   0,    1,   10,  100},
-    {"gradients 2^20 times, floor 2048",   0.0,  0, 0,               20.0, 0.0, 2048.0,   0,    1,   10,  100},
-    {"scale falls: x 2 every 20 steps",    0.0,  0, 0,                0.0, 0.05,   0.0,   0,    1,   12,  500},
-    {"scale falls: x 2 every 500 steps",   0.0,  0, 0,                0.0, 0.002,  0.0,   0,    1,   12, 9000},
+    {"no scale, NaN gradient", 1.0, 1, FB_LOCAL_GRAD, 0.0, 0.0, 0.0, 0, 0, 1, 1},
+    {"NaN in the batch", 1.0, 1, FB_INPUT, 0.0, 0.0, 0.0, 0, 1, 1, 1},
+    {"NaN in the forward pass", 1.0, 1, FB_FORWARD, 0.0, 0.0, 0.0, 0, 1, 1, 1},
+    {"NaN in a moment", 1.0, 1, FB_UPDATE, 0.0, 0.0, 0.0, 0, 1, 1, 1},
+    {"Inf gradient every step", 1.0, 0, FB_LOCAL_GRAD, 0.0, 0.0, 0.0, 0, 1, 6, 6},
+    {"Inf gradient from step 0", 1.0, 0, FB_LOCAL_GRAD, 0.0, 0.0, 0.0, 1, 1, 14, 14},
+    {"one shard, every step", 1.0, 1, FB_LOCAL_GRAD, 0.0, 0.0, 0.0, 0, 1, 6, 6},
+    {"one shard, 1 step in 10", 0.1, 1, FB_LOCAL_GRAD, 0.0, 0.0, 0.0, 0, 1, 9, 400},
+    {"one shard, 1 step in 100", 0.01, 1, FB_LOCAL_GRAD, 0.0, 0.0, 0.0, 0, 1, 9, 3000},
+    {"one shard, 1 step in 500", 0.002, 1, FB_LOCAL_GRAD, 0.0, 0.0, 0.0, 0, 1, 25, 40000},
+    {"20 % of the steps, anywhere", 0.2, 0, FB_LOCAL_GRAD, 0.0, 0.0, 0.0, 0, 1, 9, 150},
+    {"5 % of the steps, anywhere", 0.05, 0, FB_LOCAL_GRAD, 0.0, 0.0, 0.0, 0, 1, 9, 600},
+    {"gradients 2^20 times larger", 0.0, 0, 0, 20.0, 0.0, 0.0, 0, 1, 10, 100},
+    {"gradients 2^20 times, floor 2048", 0.0, 0, 0, 20.0, 0.0, 2048.0, 0, 1, 10, 100},
+    {"scale falls: x 2 every 20 steps", 0.0, 0, 0, 0.0, 0.05, 0.0, 0, 1, 12, 500},
+    {"scale falls: x 2 every 500 steps", 0.0, 0, 0, 0.0, 0.002, 0.0, 0, 1, 12, 9000},
 };
 
 static void make_fault(const true_fault *fault, uint64_t *random, fb_vote_outcome *out)

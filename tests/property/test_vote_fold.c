@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include <cmocka.h>
 
 enum { RANKS = 16384 };
@@ -80,7 +81,10 @@ static void fold_tree(int64_t *out, int first, int count, int balanced)
 {
     int64_t right[FB_VOTE_WORDS];
     int left;
-    if (count == 1) { memcpy(out, leaves[order[first]], sizeof leaves[0]); return; }
+    if (count == 1) {
+        memcpy(out, leaves[order[first]], sizeof leaves[0]);
+        return;
+    }
     /* A random cut in the middle half keeps the depth of the recursion small. */
     left = balanced ? count / 2 : count < 4 ? 1 : count / 4 + below(count / 2);
     fold_tree(out, first, left, balanced);

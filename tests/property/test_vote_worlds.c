@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include <cmocka.h>
 
 enum { RANKS_MAX = 4, STATES_MAX = 64, MICRO_STEPS = 2 };
@@ -251,9 +252,9 @@ static void check_worlds(const policy_case *c, int ranks, int positions, int mic
 static void test_vote__every_placement_leads_to_the_same_action_on_every_rank(void **unused)
 {
     const policy_case cases[] = {
-        {FB_ON_BAD_SKIP, 3, 0, 0}, {FB_ON_BAD_SKIP, 3, 0, 3}, {FB_ON_BAD_SKIP, 0, 0, 0},    {FB_ON_BAD_SKIP, 3, 1, 0},
-        {FB_ON_BAD_SKIP, 3, 1, 3}, {FB_ON_BAD_HALT, 3, 0, 0}, {FB_ON_BAD_HALT, 3, 1, 2},    {FB_ON_BAD_OBSERVE, 3, 0, 2},
-        {FB_ON_BAD_OBSERVE, 0, 1, 5},
+        {FB_ON_BAD_SKIP, 3, 0, 0}, {FB_ON_BAD_SKIP, 3, 0, 3},    {FB_ON_BAD_SKIP, 0, 0, 0},
+        {FB_ON_BAD_SKIP, 3, 1, 0}, {FB_ON_BAD_SKIP, 3, 1, 3},    {FB_ON_BAD_HALT, 3, 0, 0},
+        {FB_ON_BAD_HALT, 3, 1, 2}, {FB_ON_BAD_OBSERVE, 3, 0, 2}, {FB_ON_BAD_OBSERVE, 0, 1, 5},
     };
     size_t i;
     long placements = 0;

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include <cmocka.h>
 
 /* ---- a run of one or more ranks in miniature: a gate and its scaler ---------------------------------------------------------- */
@@ -101,11 +102,11 @@ static fb_gate_decision overflow(mini *m, int i)
     return step(m, at(FB_LOCAL_GRAD, 10 + i, i % 4));
 }
 
-#define expect(decision, wanted_action, wanted_fault, wanted_reason)                                                               \
-    do {                                                                                                                           \
-        fb_gate_decision d_ = (decision);                                                                                          \
-        if (d_.action != (wanted_action) || d_.fault != (wanted_fault) || d_.reason != (wanted_reason))                            \
-            fail_msg("action %d, fault %d, reason %s", (int)d_.action, (int)d_.fault, fb_gate_reason_name(d_.reason));             \
+#define expect(decision, wanted_action, wanted_fault, wanted_reason)                                                   \
+    do {                                                                                                               \
+        fb_gate_decision d_ = (decision);                                                                              \
+        if (d_.action != (wanted_action) || d_.fault != (wanted_fault) || d_.reason != (wanted_reason))                \
+            fail_msg("action %d, fault %d, reason %s", (int)d_.action, (int)d_.fault, fb_gate_reason_name(d_.reason)); \
     } while (0)
 
 /* ---- without a dynamic scale ------------------------------------------------------------------------------------------------- */
@@ -193,7 +194,9 @@ static void test_gate__observe_proceeds_always_and_still_says_fault(void **unuse
 
 static void test_gate__each_boundary_names_its_reason(void **unused)
 {
-    const struct { int32_t boundary, without, with; } cases[] = {
+    const struct {
+        int32_t boundary, without, with;
+    } cases[] = {
         {FB_ENTRY, FB_REASON_STATE, FB_REASON_STATE},
         {FB_INPUT, FB_REASON_INPUT, FB_REASON_INPUT},
         {FB_FORWARD, FB_REASON_NOT_GRADIENT, FB_REASON_NOT_GRADIENT},
@@ -406,7 +409,9 @@ static void test_gate__overflows_that_leave_the_window_are_forgotten(void **unus
 
 static void test_gate__the_ratio_rule_allows_for_a_short_growth_interval(void **unused)
 {
-    const struct { int32_t interval, limit; } cases[] = {{2000, 12}, {1000, 12}, {100, 12}, {20, 24}, {3, 102}, {1, 198}};
+    const struct {
+        int32_t interval, limit;
+    } cases[] = {{2000, 12}, {1000, 12}, {100, 12}, {20, 24}, {3, 102}, {1, 198}};
     size_t i;
     (void)unused;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -684,12 +689,12 @@ static void test_gate__every_difference_in_policy_shows_in_the_digest(void **unu
     int n = 0, i, j;
     fb_gate gate;
     (void)unused;
-#define with(change)                                                                                                               \
-    do {                                                                                                                           \
-        fb_gate_config config = base;                                                                                              \
-        change;                                                                                                                    \
-        assert_int_equal(fb_gate_init(&gate, &config, NULL), FB_OK);                                                               \
-        digests[n++] = fb_gate_digest(&gate);                                                                                      \
+#define with(change)                                                 \
+    do {                                                             \
+        fb_gate_config config = base;                                \
+        change;                                                      \
+        assert_int_equal(fb_gate_init(&gate, &config, NULL), FB_OK); \
+        digests[n++] = fb_gate_digest(&gate);                        \
     } while (0)
     with((void)0);
     with(config.on_bad = FB_ON_BAD_HALT);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include <cmocka.h>
 
 static uint32_t bits_of(double scale)
@@ -32,7 +33,8 @@ static void start_trace(replay *r, const char *line)
     int interval, tracker;
     fb_error err;
     assert_int_equal(sscanf(line, "trace %63s init=%la growth=%la backoff=%la interval=%d tracker=%d", r->name, &init, &growth,
-                            &backoff, &interval, &tracker), 6);
+                            &backoff, &interval, &tracker),
+                     6);
     r->config.size = (uint32_t)sizeof r->config;
     r->config.enabled = 1;
     r->config.init_scale = init;
@@ -79,7 +81,10 @@ static void test_scaler__replays_traces_of_torch_bit_for_bit(void **unused)
     memset(&r, 0, sizeof r);
     while (fgets(line, sizeof line, file)) {
         if (line[0] == '#' || strncmp(line, "end", 3) == 0) continue;
-        if (strncmp(line, "trace ", 6) == 0) { start_trace(&r, line); continue; }
+        if (strncmp(line, "trace ", 6) == 0) {
+            start_trace(&r, line);
+            continue;
+        }
         for (token = strtok(line, " \n"); token; token = strtok(NULL, " \n")) play_token(&r, token);
     }
     (void)fclose(file);
@@ -239,7 +244,7 @@ static void test_scaler__constants_that_cannot_work_are_refused_with_a_sentence(
 static void test_scaler__a_state_that_no_run_of_it_can_reach_is_refused(void **unused)
 {
     fb_scaler_config config = small(4, 2, 100.0), off = FB_SCALER_CONFIG_INIT;
-    const fb_scaler_state bad[] = {{make_nan(), 0, 1}, {-1.0, 0, 1}, {1e39, 0, 1},  {1024.1, 0, 1},
+    const fb_scaler_state bad[] = {{make_nan(), 0, 1}, {-1.0, 0, 1},   {1e39, 0, 1},  {1024.1, 0, 1},
                                    {99.0, 0, 1},       {128.0, -1, 1}, {128.0, 0, 3}, {128.0, 0, -1}};
     const fb_scaler_state good = {128.0, 3, 0}, scaled = {2.0, 0, 1};
     fb_error err;

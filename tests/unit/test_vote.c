@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
 #include <cmocka.h>
 
 static const fb_vote_agreement agreed = {UINT64_C(0x1234567890abcdef), 2, 412, 1, UINT64_C(0x40f0000000000000), UINT64_C(0xfeed)};
@@ -124,15 +125,16 @@ static void test_vote__no_key_can_be_taken_for_clean_even_when_everything_is_cla
 
 static void test_vote__each_clamped_field_is_said(void **unused)
 {
-    const struct { int32_t micro, boundary; int64_t position; int32_t rank; uint32_t bit; } cases[] = {
-        {-1, FB_LOSS, 0, 0, FB_VOTE_CLAMPED_MICRO},
-        {FB_VOTE_MICRO_MAX + 1, FB_LOSS, 0, 0, FB_VOTE_CLAMPED_MICRO},
-        {0, 0, 0, 0, FB_VOTE_CLAMPED_BOUNDARY},
-        {0, FB_CHECKPOINT + 1, 0, 0, FB_VOTE_CLAMPED_BOUNDARY},
-        {0, FB_LOSS, -1, 0, FB_VOTE_CLAMPED_POSITION},
-        {0, FB_LOSS, FB_VOTE_POSITION_MAX + 1, 0, FB_VOTE_CLAMPED_POSITION},
-        {0, FB_LOSS, 0, -1, FB_VOTE_CLAMPED_RANK},
-        {0, FB_LOSS, 0, FB_VOTE_RANK_MAX + 1, FB_VOTE_CLAMPED_RANK},
+    const struct {
+        int32_t micro, boundary;
+        int64_t position;
+        int32_t rank;
+        uint32_t bit;
+    } cases[] = {
+        {-1, FB_LOSS, 0, 0, FB_VOTE_CLAMPED_MICRO},    {FB_VOTE_MICRO_MAX + 1, FB_LOSS, 0, 0, FB_VOTE_CLAMPED_MICRO},
+        {0, 0, 0, 0, FB_VOTE_CLAMPED_BOUNDARY},        {0, FB_CHECKPOINT + 1, 0, 0, FB_VOTE_CLAMPED_BOUNDARY},
+        {0, FB_LOSS, -1, 0, FB_VOTE_CLAMPED_POSITION}, {0, FB_LOSS, FB_VOTE_POSITION_MAX + 1, 0, FB_VOTE_CLAMPED_POSITION},
+        {0, FB_LOSS, 0, -1, FB_VOTE_CLAMPED_RANK},     {0, FB_LOSS, 0, FB_VOTE_RANK_MAX + 1, FB_VOTE_CLAMPED_RANK},
     };
     size_t i;
     (void)unused;
@@ -314,13 +316,30 @@ static void test_vote__corrupted_words_are_disagreement_and_never_clean(void **u
 {
     fb_vote_ballot ballot = clean_ballot(0);
     int64_t good[FB_VOTE_WORDS], w[FB_VOTE_WORDS];
-    const struct { int word; int64_t value; } cases[] = {
-        {0, -1}, {0, INT64_MIN}, {0, 0},                      /* sign; boundary 0 */
-        {0, INT64_C(9) << 45}, {0, INT64_C(15) << 45},        /* boundaries that do not exist */
-        {0, INT64_MAX - 1}, {0, INT64_C(16383) << 49 | INT64_C(1) << 45}, /* a micro-step that no ballot holds */
-        {0, INT64_C(5) << 45},                                /* a finding, while nobody wishes more than to proceed */
-        {1, 0}, {1, -5}, {1, INT64_MIN}, {2, 0}, {2, 5}, {2, INT64_MIN}, {2, INT64_MAX},
-        {3, 1}, {3, 5}, {3, INT64_MAX}, {3, -FB_HALT - 1}, {3, INT64_MIN},
+    const struct {
+        int word;
+        int64_t value;
+    } cases[] = {
+        {0, -1},
+        {0, INT64_MIN},
+        {0, 0}, /* sign; boundary 0 */
+        {0, INT64_C(9) << 45},
+        {0, INT64_C(15) << 45}, /* boundaries that do not exist */
+        {0, INT64_MAX - 1},
+        {0, INT64_C(16383) << 49 | INT64_C(1) << 45}, /* a micro-step that no ballot holds */
+        {0, INT64_C(5) << 45},                        /* a finding, while nobody wishes more than to proceed */
+        {1, 0},
+        {1, -5},
+        {1, INT64_MIN},
+        {2, 0},
+        {2, 5},
+        {2, INT64_MIN},
+        {2, INT64_MAX},
+        {3, 1},
+        {3, 5},
+        {3, INT64_MAX},
+        {3, -FB_HALT - 1},
+        {3, INT64_MIN},
     };
     size_t i;
     (void)unused;
