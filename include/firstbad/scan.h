@@ -5,7 +5,8 @@
  * Three operations, each one pass over memory:
  *   verdict      fb_scan_first                 where is the first non-finite element? Stops there.
  *   statistics   fb_scan, fb_scan_with         counts, extremes, sum of squares, exponent histogram
- *   gradients    fb_measure, fb_unscale        verdict, largest magnitude and sum of squares over many tensors; unscale also multiplies
+ *   gradients    fb_measure, fb_unscale        verdict, largest magnitude and sum of squares over many tensors; unscale also
+ *   multiplies
  *
  * Results do not depend on the kernel, the number of threads, the compiler or the floating-point modes of the calling thread: all
  * are equal bit for bit. The definition of the sums is in docs/format/numbers.md. No function here allocates per call; the first
@@ -33,11 +34,14 @@ typedef struct fb_scan_options {
     int32_t histogram; /* FB_HISTOGRAM_*; fb_scan_with only */
     int32_t reserved;  /* 0 */
 } fb_scan_options;
-#define FB_SCAN_OPTIONS_INIT {sizeof(fb_scan_options), 0, FB_HISTOGRAM_NONE, 0}
+#define FB_SCAN_OPTIONS_INIT                             \
+    {                                                    \
+        sizeof(fb_scan_options), 0, FB_HISTOGRAM_NONE, 0 \
+    }
 
 /*
- * Exponents, with the same 256 bins for every format. Bin 0: zero, and what is subnormal in the element's own format. Bins 1 to 254:
- * floor(log2|x|) + 127, the biased exponent of an F32; F64 beyond that range lands in 1 or 254. Bin 255: non-finite.
+ * Exponents, with the same 256 bins for every format. Bin 0: zero, and what is subnormal in the element's own format. Bins 1 to
+ * 254: floor(log2|x|) + 127, the biased exponent of an F32; F64 beyond that range lands in 1 or 254. Bin 255: non-finite.
  * E8M0 has no zero and no subnormal; its smallest code, 2^-127, lands in bin 1. Complex formats count both parts.
  */
 typedef struct fb_histogram {
@@ -48,7 +52,13 @@ typedef struct fb_histogram {
     uint64_t bins[256];
 } fb_histogram;
 /* Only `size` is read from a histogram; fb_scan_with fills the rest. */
-#define FB_HISTOGRAM_INIT {sizeof(fb_histogram), 0, 0, 0, {0}}
+#define FB_HISTOGRAM_INIT              \
+    {                                  \
+        sizeof(fb_histogram), 0, 0, 0, \
+        {                              \
+            0                          \
+        }                              \
+    }
 
 /**
  * Find the first non-finite element, stopping there.
@@ -68,10 +78,11 @@ FB_API fb_status fb_scan_with(const fb_view *view, const fb_scan_options *option
 /* What fb_measure and fb_unscale saw, of one tensor or in total. */
 typedef struct fb_measure_result {
     uint32_t size;
-    int32_t dtype;               /* of the tensor judged; in a total: of the tensor with the first bad element, 0 if none */
+    int32_t dtype; /* of the tensor judged; in a total: of the tensor with the first bad element, 0 if none */
     uint64_t elements;
     uint64_t bad;                /* non-finite elements; after unscale: of the products as stored */
-    uint64_t first_view;         /* total: which tensor has the first bad element, in the order handed over; else 0; FB_NO_INDEX if none */
+    uint64_t first_view;         /* total: which tensor has the first bad element, in the order handed over; else 0; FB_NO_INDEX if
+                                    none */
     uint64_t first_index;        /* flat index of the first bad element in its tensor; FB_NO_INDEX if none */
     uint64_t first_bits;         /* its bits, in the low end (complex: of the bad part) */
     int32_t first_kind;          /* FB_KIND_NAN, ... or FB_KIND_NONE */
@@ -84,7 +95,10 @@ typedef struct fb_measure_result {
     int32_t sum_sq_exponent;     /* 0 unless the sum leaves FP64 */
     int32_t reserved;
 } fb_measure_result;
-#define FB_MEASURE_RESULT_INIT {sizeof(fb_measure_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0}
+#define FB_MEASURE_RESULT_INIT                                                     \
+    {                                                                              \
+        sizeof(fb_measure_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0 \
+    }
 
 /* Square root of sum_sq with its exponent put back; +Inf only when the norm itself exceeds FP64 (not a bad element). */
 FB_API double fb_measure_norm(const fb_measure_result *result);
@@ -111,11 +125,13 @@ FB_API fb_status fb_measure(const fb_view *views, size_t n, double inv_scale, co
 FB_API fb_status fb_unscale(const fb_view *src, const fb_view *dst, double inv_scale, const fb_scan_options *options,
                             fb_measure_result *out, fb_error *err);
 
-/* The same for n tensors. dst NULL: all in place, else n views. per_view and total may be NULL. All views are checked before a write. */
+/* The same for n tensors. dst NULL: all in place, else n views. per_view and total may be NULL. All
+ * views are checked before a write. */
 FB_API fb_status fb_unscale_many(const fb_view *src, const fb_view *dst, size_t n, double inv_scale, const fb_scan_options *options,
                                  fb_measure_result *per_view, fb_measure_result *total, fb_error *err);
 
-/* Name of the kernel in use: "ref", "avx2", "avx512" or "neon". NULL when FIRSTBAD_KERNEL names one that this machine does not have. */
+/* Name of the kernel in use: "ref", "avx2", "avx512" or "neon". NULL when FIRSTBAD_KERNEL names one
+ * that this machine does not have. */
 FB_API const char *fb_scan_kernel(void);
 
 /**

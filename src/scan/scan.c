@@ -76,30 +76,47 @@ typedef struct statistics_task {
     fb_tally tally;
 } statistics_task;
 
-static void statistics_work(void *arg)
+static void statistics_into(statistics_task *task, fb_tally *tally)
 {
-    statistics_task *task = arg;
     const fb_walk *walk = task->walk;
     uint8_t buffer[FB_BLOCK_BYTES];
-    uint64_t bins[256] = {0};
-    fb_tally tally;
     fb_fpenv modes = fb_fpenv_enter();
-    fb_tally_init(&tally, bins);
     for (;;) {
         uint64_t block = atomic_fetch_add(&task->next, FB_CHUNK_BLOCKS), end = block + FB_CHUNK_BLOCKS;
         for (; block < end && block < walk->blocks; block++) {
             uint64_t start = block * walk->block_elements;
             size_t n = fb_walk_count(walk, block);
             const uint8_t *data = fb_walk_read(walk, start, n, buffer);
-            fb_pass_block(task->kernel, walk->format, data, start, n, 1, &tally);
-            if (task->histogram != FB_HISTOGRAM_NONE) fb_pass_histogram(walk->format, data, start, n, task->histogram, bins);
+            fb_pass_block(task->kernel, walk->format, data, start, n, 1, tally);
+            if (tally->bins) fb_pass_histogram(walk->format, data, start, n, task->histogram, tally->bins);
         }
         if (end >= walk->blocks) break;
     }
     fb_fpenv_leave(modes);
+}
+
+static void statistics_work(void *arg)
+{
+    statistics_task *task = arg;
+    uint64_t bins[256] = {0};
+    fb_tally tally;
+    fb_tally_init(&tally, task->tally.bins ? bins : NULL);
+    statistics_into(task, &tally);
     (void)pthread_mutex_lock(&task->lock);
     fb_tally_merge(&task->tally, &tally);
     (void)pthread_mutex_unlock(&task->lock);
+}
+
+static void run_statistics(statistics_task *task, int threads)
+{
+    if (task->walk->format->scheme == FB_SCHEME_NONE) return;
+    if (threads == 1) {
+        statistics_into(task, &task->tally);
+        return;
+    }
+    (void)pthread_mutex_init(&task->lock, NULL);
+    fb_pool_run(threads, statistics_work, task);
+    (void)pthread_mutex_destroy(&task->lock);
 }
 
 static void fill_result(const fb_walk *walk, const fb_tally *tally, fb_scan_result *out)
@@ -130,41 +147,39 @@ static void fill_result(const fb_walk *walk, const fb_tally *tally, fb_scan_resu
     fb_fpenv_leave(modes);
 }
 
-static void fill_histogram(const fb_tally *tally, int32_t mode, fb_histogram *histogram)
+static void fill_histogram(const uint64_t bins[256], int32_t mode, fb_histogram *histogram)
 {
     int i;
-    if (!histogram) return;
     histogram->mode = mode;
     histogram->scale = mode == FB_HISTOGRAM_SAMPLED ? 16 : 1;
     histogram->counted = 0;
-    memcpy(histogram->bins, tally->bins, sizeof histogram->bins);
+    memcpy(histogram->bins, bins, sizeof histogram->bins);
     for (i = 0; i < 256; i++) histogram->counted += histogram->bins[i];
 }
 
 fb_status fb_scan_with(const fb_view *view, const fb_scan_options *options, fb_scan_result *out, fb_histogram *histogram,
                        fb_error *err)
 {
-    statistics_task task = {0};
-    uint64_t bins[256] = {0};
+    statistics_task task;
+    uint64_t bins[256];
     fb_walk walk;
     fb_status status;
     if (!view || !out) return fb_fail(err, FB_E_USAGE, "scan: %s is NULL", view ? "out" : "view");
     if (out->size < sizeof *out || (histogram && histogram->size < sizeof *histogram))
         return fb_fail(err, FB_E_USAGE, "scan: %s->size is %u; start from FB_SCAN_RESULT_INIT and FB_HISTOGRAM_INIT",
-                       out->size < sizeof *out ? "out" : "histogram", (unsigned)(out->size < sizeof *out ? out->size : histogram->size));
+                       out->size < sizeof *out ? "out" : "histogram",
+                       (unsigned)(out->size < sizeof *out ? out->size : histogram->size));
     if ((status = fb_task_options(options, err)) != FB_OK) return status;
     if (!(task.kernel = fb_kernel_get(err))) return FB_E_USAGE;
     if ((status = fb_walk_init(&walk, view, "view", 0, err)) != FB_OK) return status;
     task.walk = &walk;
     task.histogram = options && histogram ? options->histogram : FB_HISTOGRAM_NONE;
-    fb_tally_init(&task.tally, bins);
-    if (walk.format->scheme != FB_SCHEME_NONE) {
-        (void)pthread_mutex_init(&task.lock, NULL);
-        fb_pool_run(fb_task_threads(options, walk.elements * walk.element_bytes), statistics_work, &task);
-        (void)pthread_mutex_destroy(&task.lock);
-    }
+    atomic_init(&task.next, 0);
+    if (histogram) memset(bins, 0, sizeof bins);
+    fb_tally_init(&task.tally, task.histogram == FB_HISTOGRAM_NONE ? NULL : bins);
+    run_statistics(&task, fb_task_threads(options, walk.elements * walk.element_bytes));
     fill_result(&walk, &task.tally, out);
-    fill_histogram(&task.tally, task.histogram, histogram);
+    if (histogram) fill_histogram(bins, task.histogram, histogram);
     return FB_OK;
 }
 

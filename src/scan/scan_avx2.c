@@ -96,8 +96,7 @@ BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const 
         m2 = max_of(bits, m2, _mm256_and_si256(_mm256_xor_si256(load(data + 64), flip), mask));
         m3 = max_of(bits, m3, _mm256_and_si256(_mm256_xor_si256(load(data + 96), flip), mask));
     }
-    for (; i + step <= n; i += step, data += 32)
-        m0 = max_of(bits, m0, _mm256_and_si256(_mm256_xor_si256(load(data), flip), mask));
+    for (; i + step <= n; i += step, data += 32) m0 = max_of(bits, m0, _mm256_and_si256(_mm256_xor_si256(load(data), flip), mask));
     peak = reduce(bits, max_of(bits, max_of(bits, m0, m1), max_of(bits, m2, m3)), 0);
     for (; i < n; i++, data += bits / 8) {
         tail = (fb_part_bits(data, (size_t)bits / 8, 0) ^ flip_bits) & mask_bits;
@@ -176,12 +175,8 @@ BODY void see_end(int bits, int statistics, const seen *s, size_t padding, fb_bl
     _mm256_storeu_si256((__m256i *)(void *)bytes, _mm256_sub_epi64(_mm256_setzero_si256(), s->zeros));
     switch (bits) {
     case 8: out->zeros = s->zeros8; break;
-    case 16:
-        _mm256_storeu_si256((__m256i *)(void *)bytes, _mm256_sub_epi16(_mm256_setzero_si256(), s->zeros));
-        break;
-    case 32:
-        _mm256_storeu_si256((__m256i *)(void *)bytes, _mm256_sub_epi32(_mm256_setzero_si256(), s->zeros));
-        break;
+    case 16: _mm256_storeu_si256((__m256i *)(void *)bytes, _mm256_sub_epi16(_mm256_setzero_si256(), s->zeros)); break;
+    case 32: _mm256_storeu_si256((__m256i *)(void *)bytes, _mm256_sub_epi32(_mm256_setzero_si256(), s->zeros)); break;
     default: break;
     }
     if (bits != 8)
@@ -317,22 +312,20 @@ BODY void quad_block(const fb_format *format, int kind, int statistics, const ui
 }
 
 /* One function an operation and format, not inlined: the floating-point modes are set around them. */
-#define BLOCK(name, call, ...)                                                                                                      \
-    AVX2 static __attribute__((noinline)) void name##_plain(const fb_format *f, const uint8_t *p, size_t n, fb_block *out)          \
-    {                                                                                                                               \
-        call(f, __VA_ARGS__, 0, p, n, out);                                                                                         \
-    }                                                                                                                               \
-    AVX2 static __attribute__((noinline)) void name##_counts(const fb_format *f, const uint8_t *p, size_t n, fb_block *out)         \
-    {                                                                                                                               \
-        call(f, __VA_ARGS__, 1, p, n, out);                                                                                         \
-        fb_count_rare(f, p, n, out);                                                                                                \
-    }                                                                                                                               \
-    static void name(const fb_format *f, const uint8_t *p, size_t n, int statistics, fb_block *out)                                 \
-    {                                                                                                                               \
-        if (statistics)                                                                                                             \
-            name##_counts(f, p, n, out);                                                                                            \
-        else                                                                                                                        \
-            name##_plain(f, p, n, out);                                                                                             \
+#define BLOCK(name, call, ...)                                                                                              \
+    AVX2 static __attribute__((noinline)) void name##_plain(const fb_format *f, const uint8_t *p, size_t n, fb_block *out)  \
+    {                                                                                                                       \
+        call(f, __VA_ARGS__, 0, p, n, out);                                                                                 \
+    }                                                                                                                       \
+    AVX2 static __attribute__((noinline)) void name##_counts(const fb_format *f, const uint8_t *p, size_t n, fb_block *out) \
+    {                                                                                                                       \
+        call(f, __VA_ARGS__, 1, p, n, out);                                                                                 \
+        fb_count_rare(f, p, n, out);                                                                                        \
+    }                                                                                                                       \
+    static void name(const fb_format *f, const uint8_t *p, size_t n, int statistics, fb_block *out)                         \
+    {                                                                                                                       \
+        if (statistics) name##_counts(f, p, n, out);                                                                        \
+        else name##_plain(f, p, n, out);                                                                                    \
     }
 BLOCK(block_f64, wide_block, 64)
 BLOCK(block_f32, wide_block, 32)

@@ -260,22 +260,20 @@ BODY void quad_block(const fb_format *format, int kind, int statistics, const ui
 }
 
 /* One function an operation and format, not inlined: the floating-point modes are set around them. */
-#define BLOCK(name, call, ...)                                                                                                      \
-    AVX512 static __attribute__((noinline)) void name##_plain(const fb_format *f, const uint8_t *p, size_t n, fb_block *out)        \
-    {                                                                                                                               \
-        call(f, __VA_ARGS__, 0, p, n, out);                                                                                         \
-    }                                                                                                                               \
-    AVX512 static __attribute__((noinline)) void name##_counts(const fb_format *f, const uint8_t *p, size_t n, fb_block *out)       \
-    {                                                                                                                               \
-        call(f, __VA_ARGS__, 1, p, n, out);                                                                                         \
-        fb_count_rare(f, p, n, out);                                                                                                \
-    }                                                                                                                               \
-    static void name(const fb_format *f, const uint8_t *p, size_t n, int statistics, fb_block *out)                                 \
-    {                                                                                                                               \
-        if (statistics)                                                                                                             \
-            name##_counts(f, p, n, out);                                                                                            \
-        else                                                                                                                        \
-            name##_plain(f, p, n, out);                                                                                             \
+#define BLOCK(name, call, ...)                                                                                                \
+    AVX512 static __attribute__((noinline)) void name##_plain(const fb_format *f, const uint8_t *p, size_t n, fb_block *out)  \
+    {                                                                                                                         \
+        call(f, __VA_ARGS__, 0, p, n, out);                                                                                   \
+    }                                                                                                                         \
+    AVX512 static __attribute__((noinline)) void name##_counts(const fb_format *f, const uint8_t *p, size_t n, fb_block *out) \
+    {                                                                                                                         \
+        call(f, __VA_ARGS__, 1, p, n, out);                                                                                   \
+        fb_count_rare(f, p, n, out);                                                                                          \
+    }                                                                                                                         \
+    static void name(const fb_format *f, const uint8_t *p, size_t n, int statistics, fb_block *out)                           \
+    {                                                                                                                         \
+        if (statistics) name##_counts(f, p, n, out);                                                                          \
+        else name##_plain(f, p, n, out);                                                                                      \
     }
 BLOCK(block_f64, wide_block, 64)
 BLOCK(block_f32, wide_block, 32)

@@ -1,5 +1,6 @@
 /*
- * Counts that few blocks need, in plain C that compilers vectorise: included by each kernel so that it is compiled for its registers.
+ * Counts that few blocks need, in plain C that compilers vectorise: included by each kernel so that it is compiled for its
+ * registers.
  * Subnormals are counted only when the smallest magnitude says that there are some, and the largest codes likewise.
  */
 #ifndef FB_SCAN_COUNT_H
@@ -10,18 +11,18 @@
 #define FB_INLINE static inline __attribute__((always_inline))
 
 /* Parts whose magnitude lies in [low, high]. */
-#define FB_COUNT(bits, type)                                                                                                        \
-    FB_INLINE uint64_t fb_count##bits(const uint8_t *data, size_t n, type mask, type low, type high)                               \
-    {                                                                                                                               \
-        uint32_t count = 0;                                                                                                         \
-        size_t i;                                                                                                                   \
-        for (i = 0; i < n; i++) {                                                                                                   \
-            type part;                                                                                                              \
-            memcpy(&part, data + i * sizeof part, sizeof part);                                                                    \
-            part = (type)((part & mask) - low);                                                                                     \
-            count += part <= (type)(high - low);                                                                                    \
-        }                                                                                                                           \
-        return count;                                                                                                               \
+#define FB_COUNT(bits, type)                                                                         \
+    FB_INLINE uint64_t fb_count##bits(const uint8_t *data, size_t n, type mask, type low, type high) \
+    {                                                                                                \
+        uint32_t count = 0;                                                                          \
+        size_t i;                                                                                    \
+        for (i = 0; i < n; i++) {                                                                    \
+            type part;                                                                               \
+            memcpy(&part, data + i * sizeof part, sizeof part);                                      \
+            part = (type)((part & mask) - low);                                                      \
+            count += part <= (type)(high - low);                                                     \
+        }                                                                                            \
+        return count;                                                                                \
     }
 FB_COUNT(8, uint8_t)
 FB_COUNT(16, uint16_t)

@@ -67,8 +67,8 @@ static fb_status no_such_kernel(const char *who, const char *name, fb_error *err
     for (i = KERNELS - 1; i >= 0; i--)
         if (runs_here(kernels[i]))
             used += (size_t)snprintf(here + used, sizeof here - used, "%s%s", used ? ", " : "", kernels[i]->name);
-    return fb_fail(err, FB_E_USAGE, "%s asks for the scan kernel '%.40s': firstbad knows " NAMES ", and this machine can run %s", who,
-                   name, here);
+    return fb_fail(err, FB_E_USAGE, "%s asks for the scan kernel '%.40s': firstbad knows " NAMES ", and this machine can run %s",
+                   who, name, here);
 }
 
 const fb_kernel *fb_kernel_get(fb_error *err)

@@ -21,21 +21,21 @@ enum {
 typedef struct fb_format {
     const char *name;
     int32_t dtype;
-    uint8_t part_bits;    /* of one part: half a complex number, else the element */
-    uint8_t parts;        /* 2 for complex */
-    uint8_t scheme;       /* FB_SCHEME_NONE: no non-finite code */
-    uint8_t sum;          /* FB_SUM_* */
+    uint8_t part_bits; /* of one part: half a complex number, else the element */
+    uint8_t parts;     /* 2 for complex */
+    uint8_t scheme;    /* FB_SCHEME_NONE: no non-finite code */
+    uint8_t sum;       /* FB_SUM_* */
     uint8_t mantissa_bits;
-    uint8_t pair_order;   /* FB_SUM_QUAD: 1 when neighbours are paired (BF16), 0 when rows of 16 are added */
+    uint8_t pair_order; /* FB_SUM_QUAD: 1 when neighbours are paired (BF16), 0 when rows of 16 are added */
     int16_t bias;
-    int16_t fast_shift;   /* a vector kernel's block sum of squares is to be multiplied by 2^fast_shift */
-    uint64_t test_flip;   /* a code is bad exactly if ((code ^ test_flip) & test_mask) >= bad_from */
+    int16_t fast_shift; /* a vector kernel's block sum of squares is to be multiplied by 2^fast_shift */
+    uint64_t test_flip; /* a code is bad exactly if ((code ^ test_flip) & test_mask) >= bad_from */
     uint64_t test_mask;
     uint64_t bad_from;
-    uint64_t abs_mask;    /* code & abs_mask orders finite magnitudes */
-    uint64_t max_bits;    /* largest finite magnitude */
-    uint64_t min_normal;  /* smallest magnitude that is neither zero nor subnormal */
-    uint64_t plain_from;  /* largest magnitude of a block lies in [plain_from, plain_below), or is 0: squares need no scaling */
+    uint64_t abs_mask;   /* code & abs_mask orders finite magnitudes */
+    uint64_t max_bits;   /* largest finite magnitude */
+    uint64_t min_normal; /* smallest magnitude that is neither zero nor subnormal */
+    uint64_t plain_from; /* largest magnitude of a block lies in [plain_from, plain_below), or is 0: squares need no scaling */
     uint64_t plain_below;
 } fb_format;
 

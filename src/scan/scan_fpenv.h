@@ -21,7 +21,8 @@ static inline fb_fpenv fb_fpenv_enter(void)
     return saved;
 }
 
-/* As above, with subnormal results and operands taken as zero: keeps products of small numbers from costing a microcode trip each. */
+/* As above, with subnormal results and operands taken as zero: keeps products of small numbers from
+ * costing a microcode trip each. */
 static inline fb_fpenv fb_fpenv_enter_flushing(void)
 {
     fb_fpenv saved = _mm_getcsr();

@@ -10,7 +10,8 @@
 
 #include "scan/scan_format.h"
 
-/* Bytes of a block. Sums are defined by blocks, so this number is part of docs/format/numbers.md. Two of them fit into an L1 cache. */
+/* Bytes of a block. Sums are defined by blocks, so this number is part of docs/format/numbers.md. Two
+ * of them fit into an L1 cache. */
 enum { FB_BLOCK_BYTES = 16384 };
 
 static inline size_t fb_block_parts(const fb_format *format)
@@ -19,12 +20,13 @@ static inline size_t fb_block_parts(const fb_format *format)
 }
 
 typedef struct fb_block {
-    uint64_t peak;      /* largest magnitude, as bits under abs_mask */
-    uint64_t low_less1; /* smallest magnitude that is not zero, as bits, minus 1; the largest value when all are zero. statistics only */
-    uint64_t zeros;     /* statistics only */
+    uint64_t peak;       /* largest magnitude, as bits under abs_mask */
+    uint64_t low_less1;  /* smallest magnitude that is not zero, as bits, minus 1; the largest value when all are zero. statistics
+                           only */
+    uint64_t zeros;      /* statistics only */
     uint64_t subnormals; /* statistics only */
     uint64_t at_max;     /* statistics only */
-    double sum;         /* sum of squares; means nothing unless peak is in the plain range of the format and no part is bad */
+    double sum;          /* sum of squares; means nothing unless peak is in the plain range of the format and no part is bad */
 } fb_block;
 
 typedef struct fb_kernel {

@@ -1,6 +1,6 @@
 /*
  * fb_measure and fb_unscale: many tensors, the totals over them, and on request the multiplication in the same pass.
- * Tensors below FB_ONE_THREAD_BYTES are taken whole, one thread each; larger ones are cut into chunks that all threads share.
+ * Tensors below SMALL_BYTES are taken whole, one thread each; larger ones are cut into chunks that all threads share.
  */
 #include "scan/scan_finite_math.h"
 
@@ -11,13 +11,15 @@
 #include "scan/scan_pool.h"
 #include "scan/scan_task.h"
 
+enum { SMALL_BYTES = 4 * 1024 * 1024 };
+
 /* Total over tensors: the tally, whose indices say nothing here, and where the first bad element is. */
 typedef struct total {
-    fb_sum sum;
     uint64_t elements, bad, source_bad;
     uint64_t first_view, first_index, first_bits, source_first_view, source_first_index;
     int32_t first_kind, dtype, checked;
     double abs_max;
+    fb_sum sum;
 } total;
 
 typedef struct batch {
@@ -28,6 +30,7 @@ typedef struct batch {
     double inv_scale;
     const fb_scan_options *options;
     fb_measure_result *per_view;
+    uint64_t small_bytes; /* in tensors below SMALL_BYTES together */
     _Atomic size_t next;
     pthread_mutex_t lock; /* over all */
     total all;
@@ -42,7 +45,19 @@ typedef struct share {
     fb_tally tally;
 } share;
 
-/* Multiply one block and judge what was stored. Multiplying by more than 1 can overflow, so then the source is looked at as well. */
+static uint64_t walk_bytes(const fb_walk *walk)
+{
+    return walk->elements * walk->element_bytes;
+}
+
+/* Called for each tensor while arguments are checked. */
+static void note_size(batch *of, const fb_walk *walk)
+{
+    if (walk_bytes(walk) < SMALL_BYTES) of->small_bytes += walk_bytes(walk);
+}
+
+/* Multiply one block and judge what was stored. Multiplying by more than 1 can overflow, so then the
+ * source is looked at as well. */
 static void unscale_block(const batch *of, const fb_walk *source, const fb_walk *target, uint64_t start, size_t n, fb_tally *tally)
 {
     uint8_t in[FB_BLOCK_BYTES], out[FB_BLOCK_BYTES];
@@ -79,8 +94,7 @@ static void share_work(void *arg)
     fb_tally_init(&tally, NULL);
     for (;;) {
         uint64_t block = atomic_fetch_add(&task->next, FB_CHUNK_BLOCKS), end = block + FB_CHUNK_BLOCKS;
-        for (; block < end && block < task->target->blocks; block++)
-            one_block(task->of, task->source, task->target, block, &tally);
+        for (; block < end && block < task->target->blocks; block++) one_block(task->of, task->source, task->target, block, &tally);
         if (end >= task->target->blocks) break;
     }
     fb_fpenv_leave(modes);
@@ -139,7 +153,8 @@ static void fill_view(const batch *of, const fb_walk *walk, const fb_tally *tall
 
 static void total_init(total *all)
 {
-    memset(all, 0, sizeof *all);
+    memset(all, 0, offsetof(total, sum));
+    fb_sum_init(&all->sum);
     all->first_view = all->first_index = all->source_first_view = all->source_first_index = FB_NO_INDEX;
     all->checked = 1;
 }
@@ -199,11 +214,6 @@ static void do_view(const batch *of, size_t i, const fb_walk *source, const fb_w
     }
 }
 
-static uint64_t walk_bytes(const fb_walk *walk)
-{
-    return walk->elements * walk->element_bytes;
-}
-
 /* The small tensors, one thread each. */
 static void small_work(void *arg)
 {
@@ -215,7 +225,7 @@ static void small_work(void *arg)
     total_init(&all);
     while ((i = atomic_fetch_add(&of->next, 1)) < of->n) {
         open_walks(of, i, &source, &target);
-        if (walk_bytes(&target) >= FB_ONE_THREAD_BYTES * 2) continue;
+        if (walk_bytes(&target) >= SMALL_BYTES) continue;
         do_view(of, i, &source, &target, 1, &all);
     }
     fb_fpenv_leave(modes);
@@ -227,20 +237,20 @@ static void small_work(void *arg)
 static void run_batch(batch *of)
 {
     fb_walk source, target;
-    uint64_t small_bytes = 0;
+    int small = fb_task_threads(of->options, of->small_bytes);
     size_t i;
     fb_fpenv modes = fb_fpenv_enter();
     total_init(&of->all);
-    (void)pthread_mutex_init(&of->lock, NULL);
     for (i = 0; i < of->n; i++) {
         open_walks(of, i, &source, &target);
-        if (walk_bytes(&target) < FB_ONE_THREAD_BYTES * 2)
-            small_bytes += walk_bytes(&target);
-        else
-            do_view(of, i, &source, &target, fb_task_threads(of->options, walk_bytes(&target)), &of->all);
+        if (small > 1 && walk_bytes(&target) < SMALL_BYTES) continue;
+        do_view(of, i, &source, &target, fb_task_threads(of->options, walk_bytes(&target)), &of->all);
     }
-    fb_pool_run(fb_task_threads(of->options, small_bytes), small_work, of);
-    (void)pthread_mutex_destroy(&of->lock);
+    if (small > 1) {
+        (void)pthread_mutex_init(&of->lock, NULL);
+        fb_pool_run(small, small_work, of);
+        (void)pthread_mutex_destroy(&of->lock);
+    }
     fb_fpenv_leave(modes);
 }
 
@@ -305,14 +315,16 @@ fb_status fb_measure(const fb_view *views, size_t n, double inv_scale, const fb_
     size_t i;
     if ((status = check_arguments(views, n, inv_scale, options, per_view, all, err)) != FB_OK) return status;
     if (!(of.kernel = fb_kernel_get(err))) return FB_E_USAGE;
-    for (i = 0; i < n; i++)
+    for (i = 0; i < n; i++) {
         if ((status = fb_walk_init(&walk, &views[i], "view", i, err)) != FB_OK) return status;
+        note_size(&of, &walk);
+    }
     run_batch(&of);
     fill_total(&of, all);
     return FB_OK;
 }
 
-static fb_status check_target(const fb_view *source, const fb_view *target, size_t i, fb_error *err)
+static fb_status check_target(batch *of, const fb_view *source, const fb_view *target, size_t i, fb_error *err)
 {
     fb_walk from, to;
     fb_status status;
@@ -322,27 +334,31 @@ static fb_status check_target(const fb_view *source, const fb_view *target, size
         return fb_fail(err, FB_E_DTYPE, "unscale view %zu: %s cannot be unscaled; expected f64, f32, bf16, or f16 into f32", i,
                        from.format->name);
     if (source->dtype == FB_F16 && target->dtype != FB_F32)
-        return fb_fail(err, FB_E_DTYPE, "unscale view %zu: f16 is unscaled only into f32, because small gradients vanish in f16 once "
-                       "the scale is gone; give a target of f32, not %s", i, target == source ? "the same memory" : to.format->name);
+        return fb_fail(err, FB_E_DTYPE,
+                       "unscale view %zu: f16 is unscaled only into f32, because small gradients vanish in f16 once "
+                       "the scale is gone; give a target of f32, not %s",
+                       i, target == source ? "the same memory" : to.format->name);
     if (source->dtype != FB_F16 && target->dtype != source->dtype)
         return fb_fail(err, FB_E_DTYPE, "unscale view %zu: the target is %s, expected %s as the source", i, to.format->name,
                        from.format->name);
     if (source->count != target->count)
         return fb_fail(err, FB_E_USAGE, "unscale view %zu: the target has %llu elements, the source %llu", i,
                        (unsigned long long)target->count, (unsigned long long)source->count);
+    note_size(of, &to);
     return fb_walk_writable(&to, target == source ? "view" : "target", i, err);
 }
 
 fb_status fb_unscale_many(const fb_view *src, const fb_view *dst, size_t n, double inv_scale, const fb_scan_options *options,
                           fb_measure_result *per_view, fb_measure_result *all, fb_error *err)
 {
-    batch of = {.source = src, .target = dst, .n = n, .writes = 1, .inv_scale = inv_scale, .options = options, .per_view = per_view};
+    batch of = {
+        .source = src, .target = dst, .n = n, .writes = 1, .inv_scale = inv_scale, .options = options, .per_view = per_view};
     fb_status status;
     size_t i;
     if ((status = check_arguments(src, n, inv_scale, options, per_view, all, err)) != FB_OK) return status;
     if (!(of.kernel = fb_kernel_get(err))) return FB_E_USAGE;
     for (i = 0; i < n; i++) {
-        if ((status = check_target(&src[i], dst ? &dst[i] : &src[i], i, err)) != FB_OK) return status;
+        if ((status = check_target(&of, &src[i], dst ? &dst[i] : &src[i], i, err)) != FB_OK) return status;
         if (src[i].dtype != FB_F64 && src[i].count && (inv_scale > 0x1.fffffep127 || inv_scale < 0x1p-126))
             return fb_fail(err, FB_E_USAGE, "unscale view %zu: inv_scale %g is not a normal number of f32", i, inv_scale);
     }
@@ -351,8 +367,8 @@ fb_status fb_unscale_many(const fb_view *src, const fb_view *dst, size_t n, doub
     return FB_OK;
 }
 
-fb_status fb_unscale(const fb_view *src, const fb_view *dst, double inv_scale, const fb_scan_options *options, fb_measure_result *out,
-                     fb_error *err)
+fb_status fb_unscale(const fb_view *src, const fb_view *dst, double inv_scale, const fb_scan_options *options,
+                     fb_measure_result *out, fb_error *err)
 {
     if (!src || !out) return fb_fail(err, FB_E_USAGE, "unscale: %s is NULL", src ? "out" : "src");
     return fb_unscale_many(src, dst, 1, inv_scale, options, NULL, out, err);

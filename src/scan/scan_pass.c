@@ -4,7 +4,8 @@
 
 void fb_tally_init(fb_tally *tally, uint64_t *bins)
 {
-    memset(tally, 0, sizeof *tally);
+    memset(tally, 0, offsetof(fb_tally, sum));
+    fb_sum_init(&tally->sum);
     tally->first_index = FB_NO_INDEX;
     tally->source_first_index = FB_NO_INDEX;
     tally->low_less1 = UINT64_MAX;
@@ -34,7 +35,12 @@ void fb_tally_merge(fb_tally *into, const fb_tally *from)
         for (i = 0; i < 256; i++) into->bins[i] += from->bins[i];
 }
 
-/* The kind of an element: of a complex one, NaN before +Inf before -Inf. *bits is then the part that gave it. */
+/* What a careful look at a block counts; kept in registers, and put into the tally at the end. */
+typedef struct look {
+    uint64_t zeros, subnormals, at_max, peak, low_less1;
+} look;
+
+/* The kind of an element: of a complex one, NaN before +Inf before -Inf. *bits becomes the part that gave it. */
 static int32_t element_kind(const fb_format *format, const uint64_t parts[2], uint64_t *bits)
 {
     int32_t kind = fb_format_kind(format, parts[0]), other;
@@ -48,25 +54,10 @@ static int32_t element_kind(const fb_format *format, const uint64_t parts[2], ui
     return kind;
 }
 
-static void tally_finite(const fb_format *format, const uint64_t parts[2], fb_tally *tally)
+static void tally_bad(const fb_format *format, const uint64_t parts[2], uint64_t index, fb_tally *tally)
 {
-    int zero = 1, subnormal = 0, at_max = 0, k;
-    for (k = 0; k < format->parts; k++) {
-        uint64_t magnitude = parts[k] & format->abs_mask;
-        uint64_t low = magnitude - 1;
-        if (format->scheme == FB_SCHEME_E8M0) low = magnitude; /* code 0 is 2^-127: see fb_tally.low_less1 */
-        if (low != UINT64_MAX) zero = 0;
-        if (magnitude && magnitude < format->min_normal) subnormal = 1;
-        if (magnitude == format->max_bits) at_max = 1;
-        if (low < tally->low_less1) tally->low_less1 = low;
-    }
-    tally->zeros += (uint64_t)zero;
-    tally->subnormals += (uint64_t)subnormal;
-    tally->at_max += (uint64_t)at_max;
-}
-
-static void tally_bad(int32_t kind, uint64_t index, uint64_t bits, fb_tally *tally)
-{
+    uint64_t bits;
+    int32_t kind = element_kind(format, parts, &bits);
     if (kind == FB_KIND_NAN) tally->nan++;
     if (kind == FB_KIND_POS_INF) tally->pos_inf++;
     if (kind == FB_KIND_NEG_INF) tally->neg_inf++;
@@ -76,28 +67,63 @@ static void tally_bad(int32_t kind, uint64_t index, uint64_t bits, fb_tally *tal
     tally->first_kind = kind;
 }
 
-/* An element at a time: for blocks that hold something bad, and for the statistics of formats that are too rare for kernels. */
-static void careful_block(const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int statistics, fb_tally *tally)
+/* An element at a time. bits, parts and statistics are constants in each use, so that each gets a loop of its own. */
+static inline __attribute__((always_inline)) void look_at(const fb_format *format, unsigned bits, unsigned parts, int statistics,
+                                                          const uint8_t *data, uint64_t start, size_t n, fb_tally *tally, look *out)
 {
-    size_t bytes = fb_format_part_bytes(format), i;
-    uint64_t peak = 0, bits;
-    int shift, k;
-    double sum;
+    const uint64_t flip = format->test_flip, mask = format->test_mask, bad_from = format->bad_from, abs_mask = format->abs_mask;
+    const uint64_t min_normal = format->min_normal, max_bits = format->max_bits;
+    const uint64_t low_offset = format->scheme == FB_SCHEME_E8M0 ? 0 : 1; /* its code 0 is 2^-127: see fb_tally.low_less1 */
+    look seen = {0, 0, 0, 0, UINT64_MAX};
+    size_t i;
     for (i = 0; i < n; i++) {
-        uint64_t parts[2] = {0, 0};
-        int32_t kind;
-        for (k = 0; k < format->parts; k++) parts[k] = fb_part_bits(data, bytes, i * format->parts + (size_t)k);
-        kind = element_kind(format, parts, &bits);
-        if (kind != FB_KIND_NONE) {
-            tally_bad(kind, start + i, bits, tally);
+        uint64_t part[2] = {0, 0}, zero = 1, subnormal = 0, at_max = 0;
+        unsigned k, bad = 0;
+        for (k = 0; k < parts; k++) {
+            part[k] = fb_part_bits(data, bits / 8, i * parts + k);
+            bad |= ((part[k] ^ flip) & mask) >= bad_from;
+        }
+        if (bad) {
+            tally_bad(format, part, start + i, tally);
             continue;
         }
-        for (k = 0; k < format->parts; k++)
-            if ((parts[k] & format->abs_mask) > peak) peak = parts[k] & format->abs_mask;
-        if (statistics) tally_finite(format, parts, tally);
+        for (k = 0; k < parts; k++) {
+            uint64_t magnitude = part[k] & abs_mask, low = magnitude - low_offset;
+            if (magnitude > seen.peak) seen.peak = magnitude;
+            if (!statistics) continue;
+            zero &= low == UINT64_MAX;
+            subnormal |= magnitude != 0 && magnitude < min_normal;
+            at_max |= magnitude == max_bits;
+            if (low < seen.low_less1) seen.low_less1 = low;
+        }
+        if (!statistics) continue;
+        seen.zeros += zero;
+        seen.subnormals += subnormal;
+        seen.at_max += at_max;
     }
-    if (peak > tally->peak) tally->peak = peak;
-    sum = fb_ref_sum(format, data, n * format->parts, peak, &shift);
+    *out = seen;
+}
+
+/* For blocks that hold something bad, and for the statistics of formats that are too rare for kernels. */
+static void careful_block(const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int statistics, fb_tally *tally)
+{
+    int shift;
+    double sum;
+    look seen;
+    if (format->parts == 2 && format->part_bits == 32) look_at(format, 32, 2, statistics, data, start, n, tally, &seen);
+    else if (format->parts == 2) look_at(format, 64, 2, statistics, data, start, n, tally, &seen);
+    else if (format->part_bits == 8) look_at(format, 8, 1, statistics, data, start, n, tally, &seen);
+    else if (format->part_bits == 16) look_at(format, 16, 1, statistics, data, start, n, tally, &seen);
+    else if (format->part_bits == 32) look_at(format, 32, 1, statistics, data, start, n, tally, &seen);
+    else look_at(format, 64, 1, statistics, data, start, n, tally, &seen);
+    if (seen.peak > tally->peak) tally->peak = seen.peak;
+    if (seen.low_less1 < tally->low_less1) tally->low_less1 = seen.low_less1;
+    if (statistics) {
+        tally->zeros += seen.zeros;
+        tally->subnormals += seen.subnormals;
+        tally->at_max += seen.at_max;
+    }
+    sum = fb_ref_sum(format, data, n * format->parts, seen.peak, &shift);
     fb_sum_add(&tally->sum, sum, shift);
 }
 
@@ -141,7 +167,8 @@ size_t fb_pass_locate(const fb_kernel *kernel, const fb_format *format, const ui
     return n;
 }
 
-void fb_pass_source(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, fb_tally *tally)
+void fb_pass_source(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n,
+                    fb_tally *tally)
 {
     size_t bytes = fb_format_part_bytes(format), i;
     if (!fb_peak_is_bad(format, kernel->peak(format, data, n))) return;

@@ -17,8 +17,8 @@ typedef struct fb_tally {
     int32_t first_kind;
     uint64_t peak, low_less1; /* bits, as in fb_block; E8M0, which has no zero, keeps the smallest code itself in low_less1 */
     uint64_t source_bad, source_first_index;
-    fb_sum sum;
     uint64_t *bins; /* 256, or NULL; not owned. Indexed as fb_histogram */
+    fb_sum sum;
 } fb_tally;
 
 void fb_tally_init(fb_tally *tally, uint64_t *bins);
@@ -30,7 +30,8 @@ void fb_pass_block(const fb_kernel *kernel, const fb_format *format, const uint8
                    fb_tally *tally);
 
 /* Count the non-finite elements of a block, as fb_tally.source_*. */
-void fb_pass_source(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, fb_tally *tally);
+void fb_pass_source(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n,
+                    fb_tally *tally);
 
 /* Index in [0, n) of the first bad element, or n. */
 size_t fb_pass_locate(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, size_t n);

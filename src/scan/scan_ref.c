@@ -19,26 +19,50 @@ static uint64_t ref_peak(const fb_format *format, const uint8_t *data, size_t n)
     return peak;
 }
 
-/* Part i, or 0 when i is past the end or its element has a bad part. */
-static double sum_value(const fb_format *format, const uint8_t *data, size_t n, size_t i)
+enum { GROUP = 64 };
+
+typedef struct decoder {
+    const fb_format *format;
+    double table[256]; /* formats of 8 bits: the value of each code, 0 for bad ones */
+} decoder;
+
+static void decoder_init(decoder *d, const fb_format *format)
 {
-    size_t bytes = fb_format_part_bytes(format);
-    uint64_t bits;
-    if (i >= n) return 0.0;
-    bits = fb_part_bits(data, bytes, i);
-    if (fb_format_is_bad(format, bits)) return 0.0;
-    if (format->parts == 2 && fb_format_is_bad(format, fb_part_bits(data, bytes, i ^ 1u))) return 0.0;
-    return fb_format_value(format, bits);
+    uint64_t code;
+    d->format = format;
+    if (format->part_bits != 8) return;
+    for (code = 0; code < 256; code++) d->table[code] = fb_format_is_bad(format, code) ? 0.0 : fb_format_value(format, code);
+}
+
+/* Values of the n parts at data, at most a group, and zeros up to a whole one. Elements with a bad part count as zeros. */
+static void decode(const decoder *d, const uint8_t *data, size_t n, double values[GROUP])
+{
+    const fb_format *format = d->format;
+    size_t bytes = fb_format_part_bytes(format), i;
+    for (i = 0; i < n; i++) {
+        uint64_t bits = fb_part_bits(data, bytes, i);
+        if (bytes == 1) values[i] = d->table[bits];
+        else values[i] = fb_format_is_bad(format, bits) ? 0.0 : fb_format_value(format, bits);
+    }
+    for (; i < GROUP; i++) values[i] = 0.0;
+    if (format->parts == 1) return;
+    for (i = 0; i < n; i++)
+        if (fb_format_is_bad(format, fb_part_bits(data, bytes, i))) values[i] = values[i ^ 1u] = 0.0;
 }
 
 static double sum_wide(const fb_format *format, const uint8_t *data, size_t n, double factor)
 {
-    double lanes[32] = {0.0};
-    size_t i;
-    for (i = 0; i < n; i++) {
-        double value = sum_value(format, data, n, i) * factor;
-        double square = value * value;
-        lanes[i % 32] = lanes[i % 32] + square;
+    size_t bytes = fb_format_part_bytes(format), start, i;
+    double lanes[32] = {0.0}, values[GROUP];
+    decoder d;
+    decoder_init(&d, format);
+    for (start = 0; start < n; start += GROUP) {
+        decode(&d, data + start * bytes, n - start < GROUP ? n - start : GROUP, values);
+        for (i = 0; i < GROUP; i++) {
+            double value = values[i] * factor;
+            double square = value * value;
+            lanes[i % 32] = lanes[i % 32] + square;
+        }
     }
     return fb_lanes_sum(lanes, 32);
 }
@@ -62,13 +86,16 @@ static void quad_places(const fb_format *format, size_t j, size_t places[4])
 
 static double sum_quad(const fb_format *format, const uint8_t *data, size_t n, int in_double)
 {
-    double lanes[16] = {0.0};
-    size_t group, j, k, places[4];
-    for (group = 0; group < n; group += 64)
+    size_t bytes = fb_format_part_bytes(format), start, j, k, places[4];
+    double lanes[16] = {0.0}, values[GROUP], v[4];
+    decoder d;
+    decoder_init(&d, format);
+    for (start = 0; start < n; start += GROUP) {
+        decode(&d, data + start * bytes, n - start < GROUP ? n - start : GROUP, values);
         for (j = 0; j < 16; j++) {
-            double v[4], quad;
+            double quad;
             quad_places(format, j, places);
-            for (k = 0; k < 4; k++) v[k] = sum_value(format, data, n, group + places[k]);
+            for (k = 0; k < 4; k++) v[k] = values[places[k]];
             if (in_double) {
                 quad = (v[0] * v[0] + v[1] * v[1]) + (v[2] * v[2] + v[3] * v[3]);
             } else {
@@ -79,6 +106,7 @@ static double sum_quad(const fb_format *format, const uint8_t *data, size_t n, i
             }
             lanes[j] = lanes[j] + quad;
         }
+    }
     return fb_lanes_sum(lanes, 16);
 }
 
@@ -106,10 +134,8 @@ static void ref_block(const fb_format *format, const uint8_t *data, size_t n, in
         uint64_t magnitude = fb_part_bits(data, bytes, i) & format->abs_mask;
         if (magnitude > out->peak) out->peak = magnitude;
         if (!statistics) continue;
-        if (magnitude == 0)
-            out->zeros++;
-        else if (magnitude - 1 < out->low_less1)
-            out->low_less1 = magnitude - 1;
+        if (magnitude == 0) out->zeros++;
+        else if (magnitude - 1 < out->low_less1) out->low_less1 = magnitude - 1;
         out->subnormals += magnitude != 0 && magnitude < format->min_normal;
         out->at_max += magnitude == format->max_bits;
     }

@@ -56,9 +56,10 @@ static fb_status try_code(const fb_kernel *kernel, const fb_format *format, uint
     found = fb_pass_locate(kernel, format, data, n);
     if (must_be_bad(format->dtype, code)) {
         if (bad == 1 && found == at / format->parts && tally.first_index == found && tally.first_bits == code) return FB_OK;
-        return fb_fail(err, FB_E_SELFTEST, "scan self-test: kernel %s does not find %s 0x%llx at element %zu: this build cannot guard "
-                       "anything; build without flags that assume finite numbers", kernel->name, format->name,
-                       (unsigned long long)code, at / format->parts);
+        return fb_fail(err, FB_E_SELFTEST,
+                       "scan self-test: kernel %s does not find %s 0x%llx at element %zu: this build cannot guard "
+                       "anything; build without flags that assume finite numbers",
+                       kernel->name, format->name, (unsigned long long)code, at / format->parts);
     }
     if (bad == 0 && found == n) return FB_OK;
     return fb_fail(err, FB_E_SELFTEST, "scan self-test: kernel %s calls the finite number %s 0x%llx non-finite", kernel->name,
@@ -73,12 +74,12 @@ static fb_status try_limits(const fb_kernel *kernel, const fb_format *format, ui
     size_t i;
     fb_status status;
     codes[0] = infinity;
-    codes[1] = infinity + 1;              /* signalling NaN with the smallest payload */
-    codes[2] = sign - 1;                  /* the last NaN */
+    codes[1] = infinity + 1;                     /* signalling NaN with the smallest payload */
+    codes[2] = sign - 1;                         /* the last NaN */
     codes[3] = infinity + (sign - infinity) / 2; /* the default quiet NaN */
-    codes[4] = infinity - 1;              /* largest finite */
+    codes[4] = infinity - 1;                     /* largest finite */
     codes[5] = 0;
-    codes[6] = 1;                         /* smallest subnormal */
+    codes[6] = 1; /* smallest subnormal */
     codes[7] = infinity / 2;
     for (i = 0; i < 8 * 2 * 4; i++) {
         uint64_t code = codes[i % 8] | (i / 8 % 2 ? sign : 0);
@@ -103,7 +104,7 @@ static fb_status try_format(const fb_kernel *kernel, const fb_format *format, fb
 
 fb_status fb_scan_selftest(fb_error *err)
 {
-    static const int32_t dtypes[] = {FB_F64,         FB_F32,         FB_F16,         FB_BF16, FB_F8_E4M3FN, FB_F8_E5M2,
+    static const int32_t dtypes[] = {FB_F64,         FB_F32,         FB_F16,     FB_BF16, FB_F8_E4M3FN, FB_F8_E5M2,
                                      FB_F8_E4M3FNUZ, FB_F8_E5M2FNUZ, FB_F8_E8M0, FB_C64,  FB_C128};
     const fb_kernel *kernel = fb_kernel_get(err);
     fb_fpenv modes;

@@ -8,6 +8,19 @@
 
 #define LOW32 UINT64_C(0xffffffff)
 
+void fb_sum_init(fb_sum *sum)
+{
+    memset(sum->limbs, 0, sizeof sum->limbs);
+    sum->low = FB_SUM_LIMBS;
+    sum->high = -1;
+}
+
+static void use_limbs(fb_sum *sum, int low, int high)
+{
+    if (low < sum->low) sum->low = low;
+    if (high > sum->high) sum->high = high;
+}
+
 void fb_sum_add(fb_sum *sum, double value, int shift)
 {
     uint64_t bits, mantissa, low, high;
@@ -16,10 +29,8 @@ void fb_sum_add(fb_sum *sum, double value, int shift)
     if (bits == 0) return;
     mantissa = bits & ((UINT64_C(1) << 52) - 1);
     exponent = (int)(bits >> 52);
-    if (exponent == 0)
-        exponent = 1;
-    else
-        mantissa |= UINT64_C(1) << 52;
+    if (exponent == 0) exponent = 1;
+    else mantissa |= UINT64_C(1) << 52;
     place = exponent - 1075 + shift + FB_SUM_BIAS;
     offset = place & 31;
     low = (mantissa & LOW32) << offset;
@@ -27,12 +38,14 @@ void fb_sum_add(fb_sum *sum, double value, int shift)
     sum->limbs[place >> 5] += low & LOW32;
     sum->limbs[(place >> 5) + 1] += (low >> 32) + (high & LOW32);
     sum->limbs[(place >> 5) + 2] += high >> 32;
+    use_limbs(sum, place >> 5, (place >> 5) + 2);
 }
 
 void fb_sum_merge(fb_sum *into, const fb_sum *from)
 {
     int i;
-    for (i = 0; i < FB_SUM_LIMBS; i++) into->limbs[i] += from->limbs[i];
+    for (i = from->low; i <= from->high; i++) into->limbs[i] += from->limbs[i];
+    use_limbs(into, from->low, from->high);
 }
 
 /* mantissa (53 bits, top bit set) times 2^place, as value and power of four. */
@@ -47,35 +60,55 @@ static double compose(uint64_t mantissa, int place, int32_t *exponent)
     return (double)mantissa * fb_pow2(-52) * fb_pow2(top);
 }
 
-double fb_sum_round(const fb_sum *sum, int32_t *exponent)
+/* Digits of 32 bits with the carries worked in; those below `low` are zero and not there. */
+typedef struct digits {
+    uint64_t digit[FB_SUM_LIMBS];
+    int low, top; /* top: the leading digit that is not zero; below low when the sum is zero */
+} digits;
+
+static void take_digits(const fb_sum *sum, digits *d)
 {
-    uint64_t digits[FB_SUM_LIMBS], carry = 0, window, rest = 0;
-    int i, top, shift, place;
-    *exponent = 0;
-    for (i = 0; i < FB_SUM_LIMBS; i++) {
+    int high = sum->high + 2 < FB_SUM_LIMBS ? sum->high + 2 : FB_SUM_LIMBS - 1; /* room for carries */
+    uint64_t carry = 0;
+    int i;
+    d->low = sum->low;
+    for (i = sum->low; i <= high; i++) {
         uint64_t limb = sum->limbs[i] + carry;
-        digits[i] = limb & LOW32;
+        d->digit[i] = limb & LOW32;
         carry = limb >> 32;
     }
-    for (top = FB_SUM_LIMBS - 1; top >= 0 && digits[top] == 0; top--)
-        ;
-    if (top < 0) return 0.0;
+    d->top = sum->high < 0 ? sum->low - 1 : high;
+    while (d->top >= d->low && d->digit[d->top] == 0) d->top--;
+}
+
+static uint64_t digit_at(const digits *d, int i)
+{
+    return i >= d->low ? d->digit[i] : 0;
+}
+
+double fb_sum_round(const fb_sum *sum, int32_t *exponent)
+{
+    digits d;
+    uint64_t window, mantissa, tail, third, rest = 0;
+    int i, shift, place;
+    *exponent = 0;
+    take_digits(sum, &d);
+    if (d.top < d.low) return 0.0;
     /* The leading 64 bits, then whether anything is left below them. */
-    shift = __builtin_clz((unsigned)digits[top]);
-    window = digits[top] << 32 | (top >= 1 ? digits[top - 1] : 0);
-    if (shift) window = window << shift | (top >= 2 ? digits[top - 2] >> (32 - shift) : 0);
-    if (top >= 2) rest |= shift ? (digits[top - 2] << shift) & LOW32 : digits[top - 2];
-    for (i = 0; i < top - 2; i++) rest |= digits[i];
-    place = 32 * (top - 1) - shift - FB_SUM_BIAS + 11;
-    {
-        uint64_t tail = window & 0x7ff, mantissa = window >> 11;
-        if (tail > 0x400 || (tail == 0x400 && (rest != 0 || (mantissa & 1)))) mantissa++;
-        if (mantissa >> 53) {
-            mantissa >>= 1;
-            place++;
-        }
-        return compose(mantissa, place, exponent);
+    shift = __builtin_clz((unsigned)d.digit[d.top]);
+    third = digit_at(&d, d.top - 2);
+    window = (d.digit[d.top] << 32 | digit_at(&d, d.top - 1)) << shift | third >> (32 - shift);
+    rest = (third << shift) & LOW32;
+    for (i = d.low; i < d.top - 2; i++) rest |= d.digit[i];
+    place = 32 * (d.top - 1) - shift - FB_SUM_BIAS + 11;
+    mantissa = window >> 11;
+    tail = window & 0x7ff;
+    if (tail > 0x400 || (tail == 0x400 && (rest != 0 || (mantissa & 1)))) mantissa++;
+    if (mantissa >> 53) {
+        mantissa >>= 1;
+        place++;
     }
+    return compose(mantissa, place, exponent);
 }
 
 /* value = mantissa * 2^place with 53 bits and the top bit set; value is positive and finite. */
@@ -86,10 +119,8 @@ static uint64_t take_apart(double value, int *place)
     memcpy(&bits, &value, sizeof bits);
     mantissa = bits & ((UINT64_C(1) << 52) - 1);
     exponent = (int)(bits >> 52);
-    if (exponent == 0)
-        exponent = 1;
-    else
-        mantissa |= UINT64_C(1) << 52;
+    if (exponent == 0) exponent = 1;
+    else mantissa |= UINT64_C(1) << 52;
     shift = __builtin_clzll(mantissa) - 11;
     *place = exponent - 1075 - shift;
     return mantissa << shift;

@@ -8,15 +8,17 @@
 #include <stdint.h>
 
 /*
- * Limb i counts units of 2^(32 i - FB_SUM_BIAS) and holds its carries until the end: each addition adds less than 2^34 to a limb, so
- * 2^30 additions fit, which is more blocks than 64 bits of address space hold of any tensor that fits into memory.
+ * Limb i counts units of 2^(32 i - FB_SUM_BIAS) and holds its carries until the end: each addition adds less than 2^34 to a limb,
+ * so 2^30 additions fit, which is more blocks than 64 bits of address space hold of any tensor that fits into memory.
  */
 enum { FB_SUM_BIAS = 2304, FB_SUM_LIMBS = 144 };
 
 typedef struct fb_sum {
     uint64_t limbs[FB_SUM_LIMBS];
+    int low, high; /* limbs in use lie in [low, high]; the others are zero */
 } fb_sum;
 
+void fb_sum_init(fb_sum *sum);
 /* Add value * 2^shift. value is finite and not negative; -1230 <= shift <= 1230. */
 void fb_sum_add(fb_sum *sum, double value, int shift);
 void fb_sum_merge(fb_sum *into, const fb_sum *from);

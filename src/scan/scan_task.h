@@ -11,7 +11,7 @@
 #include "scan/scan_pass.h"
 
 enum {
-    FB_CHUNK_BLOCKS = 32,              /* 512 KiB */
+    FB_CHUNK_BLOCKS = 32,                 /* 512 KiB */
     FB_ONE_THREAD_BYTES = 2 * 1024 * 1024 /* below it waking a thread costs more than it brings */
 };
 

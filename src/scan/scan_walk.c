@@ -55,12 +55,15 @@ fb_status fb_walk_init(fb_walk *walk, const fb_view *view, const char *name, siz
     walk->format = fb_format_of(view->dtype);
     if (!walk->format) return fb_fail(err, FB_E_DTYPE, "scan %s %zu: number format %d is unknown", name, number, (int)view->dtype);
     if (view->device != -1)
-        return fb_fail(err, FB_E_USAGE, "scan %s %zu: device is %d, but only host memory (-1) can be read here; report what was found "
-                       "on a device with fb_step_report", name, number, (int)view->device);
+        return fb_fail(err, FB_E_USAGE,
+                       "scan %s %zu: device is %d, but only host memory (-1) can be read here; report what was found "
+                       "on a device with fb_step_report",
+                       name, number, (int)view->device);
     if (view->flags != 0)
         return fb_fail(err, FB_E_USAGE, "scan %s %zu: flags are 0x%x, expected 0", name, number, (unsigned)view->flags);
     if (!view->data && view->count)
-        return fb_fail(err, FB_E_USAGE, "scan %s %zu: data is NULL for %llu elements", name, number, (unsigned long long)view->count);
+        return fb_fail(err, FB_E_USAGE, "scan %s %zu: data is NULL for %llu elements", name, number,
+                       (unsigned long long)view->count);
     if (view->count && (fb_dtype_bytes(view->dtype, view->count) == 0 || view->count > UINT64_MAX / 32))
         return fb_fail(err, FB_E_USAGE, "scan %s %zu: %llu elements do not fit into memory", name, number,
                        (unsigned long long)view->count);
@@ -89,8 +92,9 @@ fb_status fb_walk_writable(const fb_walk *walk, const char *name, size_t number,
     for (d = 0; d < walk->ndim; d++) {
         uint64_t step = (uint64_t)llabs(walk->strides[order[d]]);
         if (step < reach)
-            return fb_fail(err, FB_E_USAGE, "write %s %zu: elements of the view share memory, so they would be multiplied more than once",
-                           name, number);
+            return fb_fail(err, FB_E_USAGE,
+                           "write %s %zu: elements of the view share memory, so they would be multiplied more than once", name,
+                           number);
         reach += step * (walk->shape[order[d]] - 1);
     }
     return FB_OK;
@@ -146,10 +150,8 @@ static void transfer(const fb_walk *walk, uint64_t start, size_t n, uint8_t *buf
         uint64_t left = walk->shape[inner] - c.at[inner];
         size_t run = left < n ? (size_t)left : n;
         uint8_t *place = c.place + (int64_t)c.at[inner] * stride;
-        if (into_view)
-            copy_run(place, stride, buffer, dense, run, walk->element_bytes);
-        else
-            copy_run(buffer, dense, place, stride, run, walk->element_bytes);
+        if (into_view) copy_run(place, stride, buffer, dense, run, walk->element_bytes);
+        else copy_run(buffer, dense, place, stride, run, walk->element_bytes);
         buffer += run * walk->element_bytes;
         n -= run;
         if (n) cursor_next_row(walk, &c);

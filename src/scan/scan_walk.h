@@ -13,12 +13,14 @@ typedef struct fb_walk {
     uint64_t blocks;
     size_t element_bytes, block_elements;
     int strided;
-    int ndim;                      /* strided only: outermost first, dimensions of size 1 left out, neighbours merged where possible */
+    int ndim; /* strided only: outermost first, dimensions of size 1 left out, neighbours merged where possible
+                                      */
     uint64_t shape[FB_DIMS_MAX];
-    int64_t strides[FB_DIMS_MAX];  /* in bytes */
+    int64_t strides[FB_DIMS_MAX]; /* in bytes */
 } fb_walk;
 
-/* Check the view and prepare. `name` and `number` say in the message which argument it is. Formats with nothing to find pass too. */
+/* Check the view and prepare. `name` and `number` say in the message which argument it is. Formats
+ * with nothing to find pass too. */
 fb_status fb_walk_init(fb_walk *walk, const fb_view *view, const char *name, size_t number, fb_error *err);
 /* FB_E_USAGE unless each element has its own memory, so that a write happens once. */
 fb_status fb_walk_writable(const fb_walk *walk, const char *name, size_t number, fb_error *err);
