@@ -107,6 +107,7 @@ static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
         vote.boundary = first->boundary;
         vote.position = first->position;
     }
+    if (run->skip_broken) vote.wish = FB_HALT;
     vote.rank = run->rank;
     fill_agreement(run, &vote.agreement);
     (void)fb_vote_write(run->step.words, &vote);
@@ -216,10 +217,11 @@ static fb_status settle(struct fb_run *run, const int64_t words[4], fb_verdict *
     rec->consecutive_skips = decision.consecutive_skips;
     if (outcome.boundary && !rec->first_bad_stage) rec->first_bad_stage = outcome.boundary;
     if (decision.action != FB_PROCEED && !run->step.applied) run->step.withheld = 1;
+    run->skip_broken = 0;
     if (!outcome.clean && !decision.fault) rec->flags |= FB_STEP_PROBING;
     if (outcome.boundary == FB_ENTRY) rec->flags |= FB_STEP_ENTRY_BAD;
     fill_verdict(run, &outcome, &decision, &verdict);
-    if (!outcome.clean) keep_verdict(run, &verdict, &decision, words);
+    if (!outcome.clean || decision.fault) keep_verdict(run, &verdict, &decision, words);
     fb_record_pulse(run, FB_PULSE_SETTLED, decision.action);
     *out = verdict;
     rec->guard_ns += (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);

@@ -270,6 +270,17 @@ static fb_status open_files(struct fb_run *run, const fb_run_config *config, fb_
     return FB_OK;
 }
 
+/* The checks of this build find what they must: proven once in a process for each kernel, since code does not change. */
+static fb_status self_test(fb_error *err)
+{
+    static _Atomic(const char *) proven;
+    const char *kernel = fb_scan_kernel();
+    fb_status status;
+    if (kernel && atomic_load(&proven) == kernel) return FB_OK;
+    if ((status = fb_scan_selftest(err)) == FB_OK) atomic_store(&proven, kernel);
+    return status;
+}
+
 fb_status fb_run_open_with(struct fb_run **out, const fb_run_config *config, const fb_os *os, fb_error *err)
 {
     fb_status status = FB_OK;
@@ -289,7 +300,7 @@ fb_status fb_run_open_with(struct fb_run **out, const fb_run_config *config, con
     if ((status = read_config(effective, config, err)) != FB_OK) goto done;
     if ((status = check_config(&effective->config, err)) != FB_OK) goto done;
     fill_identity(run, &effective->config);
-    if ((status = fb_scan_selftest(err)) != FB_OK) goto done;
+    if ((status = self_test(err)) != FB_OK) goto done;
     if ((status = open_policy(run, &effective->config, err)) != FB_OK) goto done;
     if ((status = take_memory(run, &effective->config, err)) != FB_OK) goto done;
     if ((status = name_folders(run, &effective->config, err)) != FB_OK) goto done;

@@ -41,9 +41,10 @@ void fb_proof_compare(struct fb_run *run)
     now.step = run->proof.step;
     now.moment = FB_PROOF_NEXT_BEGIN;
     now.equal = now.digest == run->proof.digest && memcmp(now.by_role, run->proof.by_role, sizeof now.by_role) == 0;
-    if (!now.equal) { /* the skip is not proven: what descends from here is suspect */
-        run->ungated = 1;
-        run->ungated_step = now.step;
-    }
     fb_record_proof(run, &now);
+    if (now.equal) return;
+    /* The trainer stepped all the same: its replicas may differ by now, and what descends from here is suspect. */
+    fb_record_event(run, FB_EVENT_MISUSE, FB_E_WITHHELD, 0, "owned state changed although its update was withheld", 1);
+    fb_checkpoint_taint(run, now.step);
+    run->skip_broken = 1;
 }

@@ -78,6 +78,7 @@ struct fb_run {
     int64_t last_step;       /* -1 before the first */
     int ungated;             /* an update was applied without a full, clean vote: what descends from it is suspect */
     int64_t ungated_step;
+    int skip_broken;         /* the state changed although its update was withheld: the next ballot asks for a halt */
     int late_pending;        /* found after the update was let through, and not voted on */
     fb_rec_finding late;
     char case_id[FB_CASE_ID_BYTES]; /* the open case, "" when none */
@@ -133,6 +134,9 @@ void fb_owned_search(struct fb_run *run);
 /* proof.c */
 void fb_proof_take(struct fb_run *run);
 void fb_proof_compare(struct fb_run *run);
+
+/* checkpoint.c: an update that was not provably withheld happened at this step: what was saved since is suspect. */
+void fb_checkpoint_taint(struct fb_run *run, int64_t step);
 
 /* casefile.c: write what this rank knows of the case into its folder. opens: this verdict opened it. Failures count as lost evidence. */
 void fb_case_write(struct fb_run *run, const fb_rec_verdict *verdict, int opens);

@@ -69,8 +69,7 @@ static void settle_late_findings(struct fb_run *run)
     if (run->findings_count == run->step.findings_settled) return;
     for (uint64_t i = run->step.findings_settled; i < run->findings_count; i++) fb_record_finding(run, &run->findings[i], 1);
     if (run->case_id[0] == '\0') (void)fb_record_freeze(run, fb_finding_first(run));
-    run->ungated = 1;
-    run->ungated_step = run->step.rec.step;
+    fb_checkpoint_taint(run, run->step.rec.step);
     run->late = *fb_finding_first(run); /* its names live in the table of sites */
     run->late_pending = 1;
     fb_risk_raise(&run->risk);
@@ -310,10 +309,7 @@ static fb_status apply(struct fb_run *run, fb_error *err)
     run->step.applied = 1;
     run->step.rec.flags |= FB_STEP_APPLIED;
     if (fully_gated(run)) run->step.rec.flags |= FB_STEP_GATED;
-    else {
-        run->ungated = 1;
-        run->ungated_step = run->step.rec.step;
-    }
+    else if (!run->ungated) fb_checkpoint_taint(run, run->step.rec.step);
     return FB_OK;
 }
 
@@ -346,9 +342,7 @@ static fb_status end_valid(const struct fb_run *run, const fb_step_result *resul
 static void move_scale(struct fb_run *run)
 {
     double before = run->scaler.scale;
-    int32_t what = FB_SCALER_CLEAN;
-    if (run->step.withheld) what = run->step.rec.action == FB_SKIP ? FB_SCALER_OVERFLOW : FB_SCALER_FREEZE;
-    fb_scaler_update(&run->scaler_config, &run->scaler, what);
+    fb_scaler_update(&run->scaler_config, &run->scaler, fb_gate_scaler_move(&run->gate));
     run->step.rec.loss_scale_after = run->scaler_config.enabled ? run->scaler.scale : run->step.rec.loss_scale_before;
     if (run->scaler.scale < before || run->scaler.scale > before) {
         int64_t a, b;

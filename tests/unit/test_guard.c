@@ -423,8 +423,9 @@ static void test_guard__skip_is_proven_by_equal_digests_and_a_cheat_is_found(voi
     assert_int_equal(world_step(&w, 1, NULL, NULL), FB_PROCEED);
     assert_int_equal(w.rank[0].run->ungated, 0);
     assert_int_equal(world_step(&w, 2, spoil_grad, &spot), FB_SKIP);
-    w.rank[1].param[0][0] += 1.0f; /* the trainer stepped all the same */
-    assert_int_equal(world_step(&w, 3, NULL, NULL), FB_PROCEED);
+    w.rank[1].param[0][0] += 1.0f; /* the trainer of one rank stepped all the same: its replicas differ now */
+    assert_int_equal(world_step(&w, 3, NULL, NULL), FB_HALT);
+    assert_int_equal(w.rank[0].verdict.fault, 1);
     assert_int_equal(w.rank[0].run->ungated, 0);
     assert_int_equal(w.rank[1].run->ungated, 1);
     world_close(&w);
