@@ -60,7 +60,7 @@ static inline int fb_mpi_vote(MPI_Comm comm, int64_t words[4])
 /**
  * Ballot, all-reduce and settle. Reached on every path: a rank whose ballot failed still takes part in the collective, with words
  * that no vote accepts (V9 of docs/format/vote.md), so that its peers learn of it instead of waiting for it.
- * verdict  filled as by fb_step_settle.
+ * verdict  filled as by fb_step_settle; on failure its action is FB_HALT.
  * Returns what fb_step_ballot returned if that failed, else what fb_step_settle returned. Collective.
  */
 static inline fb_status fb_mpi_step_vote(fb_run *run, MPI_Comm comm, fb_verdict *verdict, fb_error *err)
@@ -69,6 +69,8 @@ static inline fb_status fb_mpi_step_vote(fb_run *run, MPI_Comm comm, fb_verdict 
     int64_t words[4] = {0, 0, 0, 0};
     fb_status ballot = fb_step_ballot(run, words, err);
     int code = fb_mpi_vote(comm, words);
+    /* A caller that looks at the action and not at the status must not read "proceed" out of a struct that nobody filled. */
+    verdict->action = FB_HALT;
     if (ballot != FB_OK) return ballot;
     return fb_step_settle(run, code == MPI_SUCCESS ? words : NULL, verdict, err);
 }
