@@ -70,7 +70,7 @@ static inline fb_status fb_mpi_step_vote(fb_run *run, MPI_Comm comm, fb_verdict 
     fb_status ballot = fb_step_ballot(run, words, err);
     int code = fb_mpi_vote(comm, words);
     /* A caller that looks at the action and not at the status must not read "proceed" out of a struct that nobody filled. */
-    verdict->action = FB_HALT;
+    if (verdict) verdict->action = FB_HALT;
     if (ballot != FB_OK) return ballot;
     return fb_step_settle(run, code == MPI_SUCCESS ? words : NULL, verdict, err);
 }
