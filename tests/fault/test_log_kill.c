@@ -1,6 +1,6 @@
 /*
- * kill -9, for real: a child writes records as fast as it can and tells through a pipe what was acknowledged; the parent kills it at
- * some random moment and reads what is left.
+ * kill -9, for real: a child writes records as fast as it can and tells through a pipe what was acknowledged; the parent kills it
+ * at some random moment and reads what is left.
  */
 #include <setjmp.h>
 #include <stdarg.h>
