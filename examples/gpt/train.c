@@ -196,7 +196,7 @@ static void step_guarded(trainer *t, int64_t step, outcome *out)
 
 /* ---- the run ----------------------------------------------------------------------------------------------------------------- */
 
-/* Rank 0 writes; the others wait for the outcome. */
+/* Rank 0 writes, and lets firstbad read back what it wrote; the others wait for the outcome. */
 static int save(trainer *t, int64_t step)
 {
     char path[4096];
@@ -218,6 +218,13 @@ static int save(trainer *t, int64_t step)
             snprintf(err.message, sizeof err.message, "create folder %s: %s", t->options.out, strerror(errno));
         if (err.message[0] || checkpoint_save(path, t->model, &t->optimizer, &t->state, &err) != 0)
             status = complain(t, EXIT_FAILED, err.message);
+        if (!status && t->guard.run) {
+            fb_error refused = {0};
+            int32_t state = 0;
+            /* A register that cannot be written is no reason to stop training; the file is then one that nobody vouches for. */
+            if (fb_run_checkpoint(t->guard.run, path, step, &state, &refused) != FB_OK) complain(t, 0, refused.message);
+            if (state == FB_CKPT_QUARANTINED) complain(t, 0, "the checkpoint just written holds a bad number and is quarantined");
+        }
     }
     return agree(t, status);
 }

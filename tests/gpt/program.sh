@@ -29,23 +29,14 @@ expect() { # exit code, then a command; its words go to out and err
     [ "$code" = "$1" ] || { echo "expected exit code $1, found $code:"; cat out err; return 1; }
 }
 
-# Two ranks, dropout, two micro-steps, and a loss scale that starts too high: what a resumed run has to carry is all there.
+# Two ranks, dropout, two micro-steps, and a loss scale that starts too high: what a resumed run has to carry is all there. That the
+# two runs agree says as well that the collective gives the same bits each time.
 resumed() {
-    local precision=$1 options
-    options="$small --precision $precision --dropout 0.1 --accum 2 --steps 12 --loss-scale 1048576 --scale-growth-interval 3"
+    local options="$small --precision fp16 --dropout 0.1 --accum 2 --steps 12 --loss-scale 1048576 --scale-growth-interval 3"
     expect 0 ranks 2 "$gpt" $options --save-every 6 --out straight || return 1
     expect 0 ranks 2 "$gpt" $options --save-every 6 --out again --resume straight/step-000006.safetensors || return 1
     cmp straight/step-000012.safetensors again/step-000012.safetensors || return 1
-    ! cmp -s straight/step-000006.safetensors straight/step-000012.safetensors || return 1
-    rm -r straight again
-}
-
-same_twice() {
-    expect 0 ranks 2 "$gpt" $small --dropout 0.1 --steps 6 --save-every 6 --out one || return 1
-    expect 0 ranks 2 "$gpt" $small --dropout 0.1 --steps 6 --save-every 6 --out two || return 1
-    expect 0 ranks 2 "$gpt" $small --dropout 0.1 --steps 6 --save-every 6 --out three --seed 2 || return 1
-    cmp one/step-000006.safetensors two/step-000006.safetensors || return 1
-    ! cmp -s one/step-000006.safetensors three/step-000006.safetensors
+    ! cmp -s straight/step-000006.safetensors straight/step-000012.safetensors
 }
 
 # A skipped update leaves parameters and moments as the checkpoint before it has them: only the step has moved on.
@@ -60,8 +51,8 @@ halts() {
 }
 
 overflow_in_the_sum() {
-    expect 0 ranks 2 "$gpt" $small --precision "$1" --steps 5 --log-every 1 --gradient-blowup 3 || return 1
-    grep -q '^step 3 .* skipped$' out && [ "$(grep -c skipped out)" = "$2" ]
+    expect 0 ranks 2 "$gpt" $small --precision bf16 --steps 5 --log-every 1 --gradient-blowup 3 || return 1
+    grep -q '^step 3 .* skipped$' out && [ "$(grep -c skipped out)" = 1 ]
 }
 
 activations_overflow() {
@@ -84,13 +75,10 @@ wrong_use() {
         expect 0 "$gpt" --help && grep -q '^usage: firstbad-gpt' out
 }
 
-check "a resumed run continues to the same bits in fp32" resumed fp32
-check "a resumed run continues to the same bits in fp16, loss scale included" resumed fp16
-check "the same seed gives the same bits, another seed does not" same_twice
+check "a resumed run continues to the same bits, loss scale included" resumed
 check "a skipped update changes one byte of the checkpoint, the step's number" skip_changes_nothing
 check "a halt ends all ranks with code 1 and one sentence" halts
-check "finite gradients whose sum overflows are skipped in fp32" overflow_in_the_sum fp32 1
-check "finite gradients whose sum overflows are skipped in bf16" overflow_in_the_sum bf16 1
+check "finite gradients whose sum overflows are skipped" overflow_in_the_sum
 check "activations that grow past 65504 halt the run" activations_overflow
 check "without the guard nothing is written" unguarded
 check "wrong use is told from a missing file" wrong_use

@@ -390,7 +390,7 @@ static gpt_config small(precision format)
                         .heads = 2,
                         .channels = 32,
                         .block = 32,
-                        .batch = 4,
+                        .batch = 2,
                         .dropout = 0.1f,
                         .format = format,
                         .activation_gain = 1.0f,
@@ -407,7 +407,7 @@ static adamw small_optimizer(void)
                    .weight_decay = 0.1,
                    .clip = 1.0,
                    .warmup_steps = 10,
-                   .decay_steps = 80};
+                   .decay_steps = 40};
 }
 
 static void test_train__loss_on_real_text_falls_in_every_precision(void **state)
@@ -419,10 +419,10 @@ static void test_train__loss_on_real_text_falls_in_every_precision(void **state)
         adamw o = small_optimizer();
         double early, late;
         assert_int_equal(adamw_open(&o, model->parameter_count), 0);
-        late = train(model, &o, 1, 80, format == PRECISION_FP16 ? 1024.0 : 1.0, &early);
+        late = train(model, &o, 1, 40, format == PRECISION_FP16 ? 1024.0 : 1.0, &early);
         print_message("%s: loss %.3f, then %.3f\n", precision_name((precision)format), early, late);
         assert_true(fabs(early - 5.5) < 0.3); /* log(256) is 5.545 */
-        assert_true(late < 3.6);
+        assert_true(late < 4.2);
         adamw_close(&o);
         gpt_close(model);
     }
