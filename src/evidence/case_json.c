@@ -136,5 +136,4 @@ void fb_verdict_json(fb_json *json, const fb_rec_verdict *verdict, const char *r
     fb_json_key_int(json, "first_position", verdict->first_position);
     fb_json_key_int(json, "consecutive_skips", verdict->consecutive_skips);
     fb_json_key_int(json, "world", verdict->world);
-    key_text(json, "case", verdict->case_id);
 }
