@@ -18,22 +18,38 @@
 
 #define NAMES "ref, avx2, avx512 and neon"
 
+#if defined(__x86_64__)
+/* Asked once: under a hypervisor each question to the CPU costs tens of microseconds. */
+enum { CPU_ASKED = 1, CPU_AVX2 = 2, CPU_AVX512 = 4 };
+
+static int cpu(void)
+{
+    static _Atomic int answer;
+    int known = atomic_load_explicit(&answer, memory_order_relaxed);
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (known) return known;
+    known = CPU_ASKED;
+    __builtin_cpu_init();
+    /* The compiler's answers include whether the operating system saves the registers. */
+    if (__get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) /* F16C */ && __builtin_cpu_supports("popcnt")) {
+        if (__builtin_cpu_supports("avx2")) known |= CPU_AVX2;
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+            __builtin_cpu_supports("avx512dq"))
+            known |= CPU_AVX512;
+    }
+    atomic_store_explicit(&answer, known, memory_order_relaxed);
+    return known;
+}
+#endif
+
 static int runs_here(const fb_kernel *kernel)
 {
-    if (kernel == &fb_kernel_ref) return 1;
 #if defined(__x86_64__)
-    {
-        unsigned a = 0, b = 0, c = 0, d = 0;
-        int f16c = __get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29));
-        __builtin_cpu_init();
-        /* The compiler's answer includes whether the operating system saves the registers. */
-        if (kernel == &fb_kernel_avx2) return f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt");
-        return f16c && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("popcnt");
-    }
-#else
-    return 1; /* NEON is part of every aarch64 */
+    if (kernel == &fb_kernel_avx2) return cpu() & CPU_AVX2;
+    if (kernel == &fb_kernel_avx512) return cpu() & CPU_AVX512;
 #endif
+    (void)kernel; /* the reference runs everywhere, and NEON is part of every aarch64 */
+    return 1;
 }
 
 /* Best first. */
