@@ -218,6 +218,24 @@ static void test_guard_faults__steps_ask_for_no_memory(void **state)
     world_close(&w);
 }
 
+/* P11: on a healthy step one record, a pulse for each ballot and each verdict, and no wait for the disk. */
+static void test_guard_faults__healthy_step_makes_five_small_writes_and_no_sync(void **state)
+{
+    os_sim *sim = os_sim_new();
+    world w;
+    (void)state;
+    setup(&w, sim);
+    world_open(&w);
+    for (int64_t step = 0; step < 20; step++) {
+        os_sim_fail(sim, 0, 0, 0);
+        assert_int_equal(world_step(&w, step, NULL, NULL), FB_PROCEED);
+        assert_int_equal(os_sim_calls(sim), 5 * RANKS);
+        for (uint64_t k = 1; k <= os_sim_calls(sim); k++) assert_string_equal(os_sim_call_name(sim, k), "pwrite");
+    }
+    world_close(&w);
+    os_sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_guard_faults__power_cut_after_the_ballot_keeps_the_first_bad_record),
         cmocka_unit_test(test_guard_faults__every_failing_request_for_memory_fails_the_call_or_nothing),
         cmocka_unit_test(test_guard_faults__steps_ask_for_no_memory),
+        cmocka_unit_test(test_guard_faults__healthy_step_makes_five_small_writes_and_no_sync),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,6 +140,8 @@ static void test_guard__first_bad_record_equals_the_injected_truth(void **state)
     /* The witness: batch, loss and the gradient nearer to the loss were looked at and good. */
     assert_true(finding.clean_before & (1u << FB_INPUT));
     assert_true(finding.clean_before & (1u << FB_LOSS));
+    assert_false(finding.clean_before & (1u << FB_FORWARD)); /* P5: nobody looked at the forward pass */
+    assert_false(finding.sampled_before & (1u << FB_FORWARD));
     assert_true(finding.tensors_before >= 3);
     read_frozen(&w, 1, &finding, payload, &count);
     assert_int_equal(count, 0);
