@@ -322,6 +322,7 @@ void fb_run_close(struct fb_run *run)
 {
     if (!run) return;
     if (run->log && run->os->getpid(run->os->ctx) == run->pid) {
+        fb_proof_compare(run); /* after a halt there is no next begin; owned memory is valid until here, by its contract */
         if (run->lost) fb_record_event(run, FB_EVENT_EVIDENCE_LOST, (int64_t)run->lost, 0, run->lost_why.message, 0);
         fb_record_append(run, FB_REC_CLOSE, fb_rec_run_encode(run->scratch, sizeof run->scratch, NULL, 0), 0);
     }
