@@ -1,0 +1,102 @@
+#include "registry/table.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/hash.h"
+#include "base/status.h"
+
+void fb_registry_table_release(fb_registry_table *table)
+{
+    for (uint64_t i = 0; i < table->count; i++) {
+        fb_free(table->rows[i].path);
+        fb_free(table->rows[i].tensor);
+    }
+    fb_free(table->rows);
+    fb_free(table->buckets);
+    memset(table, 0, sizeof *table);
+}
+
+static int same_path(const fb_registry_row *row, uint64_t key, const char *path, uint32_t bytes)
+{
+    return row->key == key && row->rec.path.bytes == bytes && memcmp(row->path, path, bytes) == 0;
+}
+
+/* The bucket that holds the path, or the empty one where it would go. */
+static uint64_t bucket_of(const fb_registry_table *table, uint64_t key, const char *path, uint32_t bytes)
+{
+    uint64_t at = key & (table->bucket_count - 1);
+    while (table->buckets[at] && !same_path(&table->rows[table->buckets[at] - 1], key, path, bytes)) {
+        at = (at + 1) & (table->bucket_count - 1);
+    }
+    return at;
+}
+
+const fb_registry_row *fb_registry_table_find(const fb_registry_table *table, const char *path, uint32_t path_bytes)
+{
+    uint64_t at;
+    if (table->bucket_count == 0) return NULL;
+    at = bucket_of(table, fb_hash64(path, path_bytes, 0), path, path_bytes);
+    return table->buckets[at] ? &table->rows[table->buckets[at] - 1] : NULL;
+}
+
+/* Room for one row more, in rows and buckets. */
+static int grow(fb_registry_table *table)
+{
+    if (table->count == table->room) {
+        uint64_t room = table->room ? table->room * 2 : 16;
+        fb_registry_row *rows = fb_realloc(table->rows, (size_t)room * sizeof *rows);
+        if (!rows) return 0;
+        table->rows = rows;
+        table->room = room;
+    }
+    if (2 * (table->count + 1) > table->bucket_count) {
+        uint64_t bucket_count = table->bucket_count ? table->bucket_count * 2 : 32;
+        uint64_t *buckets = fb_calloc((size_t)bucket_count, sizeof *buckets);
+        if (!buckets) return 0;
+        fb_free(table->buckets);
+        table->buckets = buckets;
+        table->bucket_count = bucket_count;
+        for (uint64_t i = 0; i < table->count; i++) {
+            const fb_registry_row *row = &table->rows[i];
+            table->buckets[bucket_of(table, row->key, row->path, row->rec.path.bytes)] = i + 1;
+        }
+    }
+    return 1;
+}
+
+static char *copy_text(fb_text text)
+{
+    char *copy = fb_calloc((size_t)text.bytes + 1, 1);
+    if (copy && text.bytes) memcpy(copy, text.data, text.bytes);
+    return copy;
+}
+
+fb_status fb_registry_table_put(fb_registry_table *table, const fb_rec_ckpt *rec, uint64_t sequence, uint64_t time_ns,
+                                fb_error *err)
+{
+    uint64_t key = fb_hash64(rec->path.data, rec->path.bytes, 0);
+    char *path = copy_text(rec->path), *tensor = copy_text(rec->tensor);
+    fb_registry_row *row;
+    uint64_t at;
+    if (!path || !tensor || !grow(table)) {
+        fb_free(path);
+        fb_free(tensor);
+        return fb_fail(err, FB_E_NOMEM, "read the registry: no memory for %llu checkpoints", (unsigned long long)table->count + 1);
+    }
+    at = bucket_of(table, key, path, rec->path.bytes);
+    if (table->buckets[at] == 0) table->buckets[at] = ++table->count;
+    else {
+        row = &table->rows[table->buckets[at] - 1];
+        fb_free(row->path);
+        fb_free(row->tensor);
+    }
+    row = &table->rows[table->buckets[at] - 1];
+    row->rec = *rec;
+    row->rec.path.data = row->path = path;
+    row->rec.tensor.data = row->tensor = tensor;
+    row->key = key;
+    row->sequence = sequence;
+    row->time_ns = time_ns;
+    return FB_OK;
+}
