@@ -263,7 +263,7 @@ static void test_registry_fault__a_power_cut_while_the_registry_is_created_does_
                 fail_msg("cut at %llu, seed %llu: %s", (unsigned long long)k, (unsigned long long)seed, err.message);
             assert_true(save(os_sim_os(after), RUN "/a", 2.0f, 0));
             if (commit(os_sim_os(after), RUN "/a", 20, &status) != FB_CKPT_COMMITTED) {
-                fail_msg("cut at %llu, kind %d, seed %llu: the registry is blocked", (unsigned long long)k, kind,
+                fail_msg("cut at %llu, kind %d, seed %llu: the registry is blocked", (unsigned long long)k, p.kind,
                          (unsigned long long)seed);
             }
             os_sim_free(after);
