@@ -120,7 +120,7 @@ static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
     memcpy(words, run->step.words, sizeof run->step.words);
     run->step.ballot_out = 1;
     fb_record_pulse(run, FB_PULSE_BALLOT, vote.wish);
-    run->step.rec.guard_ns += (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
+    fb_run_spent(run, begun);
     return FB_OK;
 }
 
@@ -230,7 +230,7 @@ static fb_status settle(struct fb_run *run, const int64_t words[4], fb_verdict *
     if (!outcome.clean || decision.fault) keep_verdict(run, &verdict, &decision, words);
     fb_record_pulse(run, FB_PULSE_SETTLED, decision.action);
     *out = verdict;
-    rec->guard_ns += (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
+    fb_run_spent(run, begun);
     return FB_OK;
 }
 

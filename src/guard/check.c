@@ -129,6 +129,7 @@ void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected)
     uint32_t clamped;
     fb_run_lock(run);
     run->step.rec.findings++;
+    run->step.unsettled = 1;
     run->step.bad_boundaries |= 1u << finding->boundary;
     /* Later micro-steps add to the same gradient: what came first is kept, and they are not blamed. The fields of a batch are apart. */
     if (finding->field == FB_FIELD_TENSOR) {
@@ -375,7 +376,7 @@ static fb_status check(struct fb_run *run, int32_t boundary, const fb_view *view
         if ((i + phase) % (size_t)period == 0) fb_check_view(run, boundary, &views[i]);
     }
     if (n) cover_level(run, boundary, period == 1 ? FB_COVER_FULL : FB_COVER_SAMPLED);
-    run->step.rec.guard_ns += (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
+    fb_run_spent(run, begun);
     return FB_OK;
 }
 
@@ -412,7 +413,6 @@ static fb_status report(struct fb_run *run, const fb_finding *findings, size_t n
         }
     }
     for (size_t i = 0; i < n; i++) fb_finding_add(run, &findings[i], 0);
-    run->step.unsettled = 1;
     return FB_OK;
 }
 

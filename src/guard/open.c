@@ -360,6 +360,14 @@ void fb_run_unlock(struct fb_run *run)
     atomic_flag_clear_explicit(&run->lock, memory_order_release);
 }
 
+void fb_run_spent(struct fb_run *run, int64_t begun_ns)
+{
+    int64_t now = run->os->monotonic_ns(run->os->ctx);
+    fb_run_lock(run);
+    run->step.rec.guard_ns += (uint64_t)(now - begun_ns);
+    fb_run_unlock(run);
+}
+
 fb_status fb_run_usable(const struct fb_run *run, const char *what, fb_error *err)
 {
     if (!run) return fb_fail(err, FB_E_USAGE, "%s: run is NULL", what);

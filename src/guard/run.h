@@ -93,6 +93,9 @@ struct fb_run {
 void fb_run_lock(struct fb_run *run);
 void fb_run_unlock(struct fb_run *run);
 
+/* Add the time since `begun_ns` to our own time in this step; takes the lock. Checks on several threads add up. */
+void fb_run_spent(struct fb_run *run, int64_t begun_ns);
+
 /* NULL run, or a child made by fork. what: the function's name, for the sentence. */
 fb_status fb_run_usable(const struct fb_run *run, const char *what, fb_error *err);
 /* As fb_run_usable, and a step must be open. */

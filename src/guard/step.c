@@ -118,7 +118,7 @@ static fb_status begin(struct fb_run *run, const fb_step *step, fb_error *err)
     fb_gate_begin(&run->gate, run->step.rec.loss_scale_before, dynamic);
     fb_owned_inject(run);
     carry_late_finding(run);
-    run->step.rec.guard_ns = (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
+    fb_run_spent(run, begun);
     return FB_OK;
 }
 
@@ -267,7 +267,7 @@ static fb_status unscale(struct fb_run *run, const fb_view *views, size_t n, dou
     run->step.unscaled = 1;
     run->step.unsettled = 1;
     *sum_sq = sum;
-    run->step.rec.guard_ns += (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
+    fb_run_spent(run, begun);
     return FB_OK;
 }
 
@@ -369,7 +369,7 @@ static fb_status end(struct fb_run *run, const fb_step_result *result, fb_error 
     if (fb_risk_update(&run->risk, (result->known & FB_KNOWN_LOSS) != 0, result->loss)) fb_risk_raise(&run->risk);
     fb_gate_end(&run->gate);
     if (!run->step.withheld && rec->findings == 0) run->case_id[0] = '\0'; /* a clean update closes the case */
-    rec->guard_ns += (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
+    fb_run_spent(run, begun);
     rec->duration_ns = (uint64_t)(run->os->monotonic_ns(run->os->ctx) - run->step.begun_ns);
     fb_record_step(run);
     run->last_step = rec->step;

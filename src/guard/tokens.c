@@ -167,10 +167,12 @@ static void check_tokens(struct fb_run *run, const fb_tokens *batch)
     if (!batch->tokens) return;
     injected = inject_integers(run, batch, FB_INJECT_TOKEN, batch->tokens, batch->token_dtype, batch->vocab, 0);
     sum = check_range(run, batch->site, FB_FIELD_TOKENS, batch->tokens, batch->token_dtype, count, 0, batch->vocab - 1, NULL, injected);
+    fb_run_lock(run);
     if (count && (rec->tokens == 0 || sum.min < rec->token_min)) rec->token_min = sum.min;
     if (count && (rec->tokens == 0 || sum.max > rec->token_max)) rec->token_max = sum.max;
     rec->rows += batch->rows;
     rec->tokens += count;
+    fb_run_unlock(run);
 }
 
 /* A weight that is 0 takes its label out of the mean. NaN is not above 0 either, and is found by its own check. */
@@ -203,7 +205,9 @@ static void check_labels(struct fb_run *run, fb_tokens *batch)
                       &batch->ignore_index, injected);
     valid = count_valid(batch);
     batch->valid_tokens = (int64_t)valid;
+    fb_run_lock(run);
     run->step.rec.valid_tokens += valid;
+    fb_run_unlock(run);
     if (count && valid == 0) find(run, batch->site, FB_FIELD_LABELS, FB_KIND_ALL_IGNORED, count, 0, batch->ignore_index, 0, 0, injected);
 }
 
@@ -333,11 +337,13 @@ static fb_status check_batch(struct fb_run *run, fb_tokens *batch, fb_error *err
     check_labels(run, batch);
     check_lengths(run, batch);
     if (deep) check_deep(run, batch);
+    fb_run_lock(run);
     cover = &run->step.rec.cover;
     cover->tensors[FB_INPUT]++;
     if (cover->level[FB_INPUT] == FB_COVER_NONE || !deep) cover->level[FB_INPUT] = deep ? FB_COVER_FULL : FB_COVER_SUMMARY;
     run->step.unsettled = 1;
-    run->step.rec.guard_ns += (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
+    fb_run_unlock(run);
+    fb_run_spent(run, begun);
     return FB_OK;
 }
 
