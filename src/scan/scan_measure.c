@@ -371,7 +371,7 @@ fb_status fb_unscale(const fb_view *src, const fb_view *dst, double inv_scale, c
                      fb_measure_result *out, fb_error *err)
 {
     if (!src || !out) return fb_fail(err, FB_E_USAGE, "unscale: %s is NULL", src ? "out" : "src");
-    return fb_unscale_many(src, dst, 1, inv_scale, options, NULL, out, err);
+    return fb_unscale_many(src, dst, 1, inv_scale, options, out, NULL, err);
 }
 
 double fb_measure_norm(const fb_measure_result *result)
