@@ -123,7 +123,7 @@ typedef struct fb_log_tail {
 
 /**
  * Open a log for reading, also while it is being written. The file is hostile input: nothing in it sizes memory, and a bounded
- * buffer (about 130 KiB, taken here) serves a file of any size.
+ * buffer (about 140 KiB, taken here) serves a file of any size.
  * Errors: FB_E_NOTFOUND (no such file), FB_E_CORRUPT (no log, or its creation was never finished), FB_E_UNSUPPORTED (a later
  * version), FB_E_IO, FB_E_NOMEM.
  */
