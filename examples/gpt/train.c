@@ -62,12 +62,25 @@ static gpt_input input_of(const trainer *t, size_t micro)
     return (gpt_input){t->batch.tokens + at, t->batch.targets + at, t->batch.weights + at};
 }
 
+static void finish_micro(trainer *t, int64_t step)
+{
+    gradients_micro_end(&t->gradients);
+    if (step == t->options.gradient_blowup) {
+        size_t middle = 2 + t->options.model.layers / 2 * BLOCK_TENSORS + C_FC_WEIGHT;
+        gradients_blow_up(&t->gradients, &t->model->tensors[middle]);
+    }
+}
+
 /* ---- one step without firstbad ----------------------------------------------------------------------------------------------- */
 
-static double sum_of_squares(const float *x, size_t n, double factor)
+/* What fb_step_unscale does besides its checks: multiply in place, and the sum of squares in FP64. */
+static double unscale_plain(float *x, size_t n, double inverse)
 {
     double sum = 0.0;
-    for (size_t i = 0; i < n; i++) sum += ((double)x[i] * factor) * ((double)x[i] * factor);
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= (float)inverse;
+        sum += (double)x[i] * (double)x[i];
+    }
     return sum;
 }
 
@@ -80,15 +93,14 @@ static void step_plain(trainer *t, int64_t step, outcome *out)
         gradients_micro_begin(&t->gradients);
         gpt_forward(t->model, input_of(t, micro), place_of(t, step, micro), out->scale / (double)o->accumulation);
         gpt_backward(t->model, input_of(t, micro), place_of(t, step, micro));
-        gradients_micro_end(&t->gradients);
+        finish_micro(t, step);
         out->loss += t->model->loss / (double)o->accumulation;
     }
     gradients_reduce(&t->gradients);
     gradients_widen(&t->gradients);
-    double inverse = 1.0 / (out->scale * t->world);
-    out->norm = sqrt(sum_of_squares(t->model->gradients, t->model->parameter_count, inverse));
+    out->norm = sqrt(unscale_plain(t->model->gradients, t->model->parameter_count, 1.0 / (out->scale * t->world)));
     out->norm_known = 1;
-    adamw_update(&t->optimizer, t->model, out->learning_rate, inverse * adamw_clip_coefficient(&t->optimizer, out->norm));
+    adamw_update(&t->optimizer, t->model, out->learning_rate, adamw_clip_coefficient(&t->optimizer, out->norm));
 }
 
 /* ---- the same step, guarded -------------------------------------------------------------------------------------------------- */
@@ -134,7 +146,8 @@ static void guarded_input(trainer *t, size_t micro)
 {
     fb_error err = {0};
     fb_tokens tokens = FB_TOKENS_INIT;
-    size_t at = micro * t->batch.rows * t->batch.columns;
+    size_t count = t->batch.rows * t->batch.columns, at = micro * count;
+    fb_view weights = {.data = t->batch.weights + at, .count = count, .dtype = FB_F32, .site = t->guard.weights, .device = -1};
     tokens.site = t->guard.tokens;
     tokens.rows = t->batch.rows;
     tokens.cols = t->batch.columns;
@@ -143,6 +156,7 @@ static void guarded_input(trainer *t, size_t micro)
     tokens.weights = t->batch.weights + at;
     tokens.weight_site = t->guard.weights;
     tokens.vocab = tokens.classes = GPT_VOCAB;
+    must(t, fb_step_check(t->guard.run, FB_INPUT, &weights, 1, &err), &err);
     must(t, fb_step_check_tokens(t->guard.run, &tokens, &err), &err);
 }
 
@@ -166,8 +180,7 @@ static void step_guarded(trainer *t, int64_t step, outcome *out)
         must(t, g->watched, &g->watched_error);
         must(t, fb_step_check(g->run, FB_LOSS, &g->loss, 1, &err), &err);
         gpt_backward(t->model, input_of(t, micro), place_of(t, step, micro));
-        gradients_micro_end(&t->gradients);
-        if (step == o->gradient_blowup) gradients_blow_up(&t->gradients, &t->model->tensors[t->model->tensor_count / 2]);
+        finish_micro(t, step);
         must(t, fb_step_check(g->run, FB_LOCAL_GRAD, g->local, g->n, &err), &err);
         out->loss += t->model->loss / (double)o->accumulation;
     }
@@ -246,14 +259,11 @@ static int resume(trainer *t)
 }
 
 /* Every rank dumps its own batch, logits and loss; the gradients are the mean over ranks, unscaled, before the clip. */
-static int dump(trainer *t, int64_t step, const outcome *out)
+static int dump(trainer *t, int64_t step)
 {
     file_error err = {""};
     char path[4096], suffix[16] = "";
     int status = 0;
-    double inverse = t->guard.run ? 1.0 : 1.0 / (out->scale * t->world);
-    for (size_t i = 0; inverse != 1.0 && i < t->model->parameter_count; i++)
-        t->model->gradients[i] = (float)((double)t->model->gradients[i] * inverse);
     if (t->rank > 0) snprintf(suffix, sizeof suffix, "-r%d", t->rank);
     snprintf(path, sizeof path, "%s-%06lld%s.safetensors", t->options.dump, (long long)step, suffix);
     if (dump_step(path, t->model, &t->batch, t->model->gradients, &err) != 0) {
@@ -277,8 +287,8 @@ static void log_step(trainer *t, int64_t step, const outcome *out, double step_m
     MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_DOUBLE, MPI_SUM, t->comm);
     if (t->rank != 0) return;
     printf("step %lld loss %s norm %s lr %.1e scale %g %.1f ms%s\n", (long long)step, number(loss_text, "%.4f", loss, 1),
-           number(norm_text, "%.3f", out->norm, out->norm_known), out->learning_rate, out->scale, step_ms,
-           out->skipped ? " skipped" : "");
+           number(norm_text, out->norm < 1e6 ? "%.3f" : "%.3e", out->norm, out->norm_known), out->learning_rate, out->scale,
+           step_ms, out->skipped ? " skipped" : "");
     fflush(stdout);
 }
 
@@ -309,7 +319,7 @@ static int train(trainer *t)
             logged = step;
         }
         if (out.halted) return halted(t, step);
-        if (o->dump) status = dump(t, step, &out);
+        if (o->dump) status = dump(t, step);
         if (!status && o->save_every && step % o->save_every == 0) status = save(t, step);
     }
     return status;

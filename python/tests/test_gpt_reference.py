@@ -150,30 +150,47 @@ def updated(parameters, steps, dtype, scale=1.0):
         yield float(loss), {name: value.detach().clone() for name, value in master.items()}
 
 
-def compare_updates(start, steps, limit, loss_limit, dtype=torch.float64, scale=1.0):
-    """Both travel from the same start. How far ours ends from theirs is measured against the length of the way."""
+def strayed(name, ours, expected, begin):
+    """Both travel from the same start: how far ours ends from theirs, against the length of the way."""
+    ours, expected, begin = (key_bias(name, t.double()) for t in (ours, expected, begin))
+    return float((ours - expected).norm() / (expected - begin).norm())
+
+
+def compare_updates(start, steps):
     worst = ("", 0.0)
-    for step, (loss, theirs) in zip(steps, updated(start, steps, dtype, scale)):
-        assert abs(float(step[0]["loss"]) - loss) <= loss_limit
+    for step, (loss, theirs) in zip(steps, updated(start, steps, torch.float64)):
+        assert abs(float(step[0]["loss"]) - loss) <= 1e-5
         for name, value in theirs.items():
-            ours, expected, begin = (key_bias(name, t.double()) for t in (step[0]["parameter." + name], value, start[name]))
-            error = float((ours - expected).norm() / (expected - begin).norm())
+            error = strayed(name, step[0]["parameter." + name], value, start[name])
             worst = max(worst, (name, error), key=lambda item: item[1])
-            assert error <= limit, name
-    print("worst tensor after ten updates:", worst)
+            assert error <= 1e-3, name
+    print("worst tensor in ten updates in fp32:", worst)
 
 
 def test_ten_updates_in_fp32_follow_torch(runs):
-    compare_updates(*runs["fp32"], limit=1e-3, loss_limit=1e-5)
+    compare_updates(*runs["fp32"])
 
 
-@pytest.mark.parametrize("precision,limit", [("bf16", 0.25), ("fp16", 0.05)])
-def test_ten_updates_in_16_bits_follow_the_fp64_reference(runs, precision, limit):
-    compare_updates(*runs[precision], limit=limit, loss_limit=0.02)
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_ten_updates_in_16_bits_stray_no_further_than_those_of_torch_in_the_same_format(runs, precision):
+    start, steps = runs[precision]
+    truth = updated(start, steps, torch.float64)
+    theirs = updated(start, steps, FORMATS[precision], 1024.0 if precision == "fp16" else 1.0)
+    ours_sum = theirs_sum = 0.0
+    for step, (loss, exact), (torch_loss, reference) in zip(steps, truth, theirs):
+        assert abs(float(step[0]["loss"]) - loss) <= 2 * abs(torch_loss - loss) + 2e-3
+        for name, value in exact.items():
+            ours = strayed(name, step[0]["parameter." + name], value, start[name])
+            torchs = strayed(name, reference[name], value, start[name])
+            # The first updates are nearly signs of the gradient: one element near 0 may point either way. That wears off by the tenth.
+            assert ours <= 2 * torchs + (0.02 if step is steps[-1] else 0.2), name
+            ours_sum, theirs_sum = ours_sum + ours, theirs_sum + torchs
+    print(f"{precision}: ours strays by {ours_sum / theirs_sum:.3f} of what torch does")
+    assert ours_sum <= 1.2 * theirs_sum
 
 
 def test_accumulated_micro_steps_average_as_torch_does(tmp_path):
-    compare_updates(*train(tmp_path, "fp32", "--accum", "3"), limit=1e-3, loss_limit=1e-5)
+    compare_updates(*train(tmp_path, "fp32", "--accum", "3"))
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
@@ -182,4 +199,4 @@ def test_ranks_average_as_torch_does(tmp_path):
     assert not torch.equal(steps[0][0]["tokens"], steps[0][1]["tokens"])
     for name in start:
         assert torch.equal(steps[-1][0]["parameter." + name], steps[-1][1]["parameter." + name]), name
-    compare_updates(start, steps, limit=1e-3, loss_limit=1e-5)
+    compare_updates(start, steps)
