@@ -1,6 +1,6 @@
 # Each tests/unit/test_*.c, tests/property/test_*.c and tests/fault/test_*.c is one cmocka program against the static library, with
 # the internal headers in reach. Those that mention threads are labelled so, and run under ThreadSanitizer too. Each
-# tests/mpi/test_*.c is a cmocka-free program run on 4 ranks that ends with "N passed, N failed".
+# tests/mpi/test_*.c is a program of its own manner, run on 4 ranks, that ends with "N passed, N failed".
 find_library(CMOCKA_LIBRARY cmocka REQUIRED)
 file(GLOB FB_TEST_SOURCES CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/tests/unit/test_*.c ${PROJECT_SOURCE_DIR}/tests/property/test_*.c ${PROJECT_SOURCE_DIR}/tests/fault/test_*.c)
@@ -71,4 +71,13 @@ foreach(source ${FB_FUZZ_SOURCES})
     add_test(NAME ${name} COMMAND ${name} tests/fuzz/corpus/${corpus} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT 300)
   endif()
+endforeach()
+
+# Programs that write what the tests of the tool read: tests/cli/fixtures/*.c, found by the scripts as $FIRSTBAD_BUILD/tests/NAME.
+file(GLOB FB_CLI_FIXTURES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cli/fixtures/*.c)
+foreach(source ${FB_CLI_FIXTURES})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE fb_flags firstbad_static)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endforeach()

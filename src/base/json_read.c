@@ -175,7 +175,8 @@ static size_t scan_number(const fb_json_reader *reader, number_parts *parts)
     if (!is_digit(reader, at)) return 0;
     parts->digits = at;
     if (reader->data[at] == '0') at++;
-    else while (is_digit(reader, at)) at++;
+    else
+        while (is_digit(reader, at)) at++;
     parts->digits_end = parts->fraction = parts->fraction_end = at;
     if (is_digit(reader, at)) return 0; /* a leading zero */
     if (at < reader->bytes && reader->data[at] == '.') {
@@ -280,8 +281,12 @@ static fb_status read_number(fb_json_reader *reader, fb_json_token *token, fb_er
 
 static fb_status read_word(fb_json_reader *reader, fb_json_token *token, fb_error *err)
 {
-    static const struct { const char *word; size_t bytes; int32_t type; int value; } words[] = {
-        {"true", 4, FB_JSON_BOOL, 1}, {"false", 5, FB_JSON_BOOL, 0}, {"null", 4, FB_JSON_NULL, 0}};
+    static const struct {
+        const char *word;
+        size_t bytes;
+        int32_t type;
+        int value;
+    } words[] = {{"true", 4, FB_JSON_BOOL, 1}, {"false", 5, FB_JSON_BOOL, 0}, {"null", 4, FB_JSON_NULL, 0}};
     size_t i, left = reader->bytes - reader->at;
     for (i = 0; i < sizeof words / sizeof *words; i++) {
         if (left < words[i].bytes || memcmp(reader->data + reader->at, words[i].word, words[i].bytes) != 0) continue;

@@ -19,25 +19,25 @@
 enum { FB_JSON_READ_DEPTH_MAX = 64, FB_JSON_NUMBER_BYTES_MAX = 1024 };
 
 enum {
-    FB_JSON_END = 0,     /* the one value is complete and nothing follows */
-    FB_JSON_OBJECT = 1,  /* { */
+    FB_JSON_END = 0,    /* the one value is complete and nothing follows */
+    FB_JSON_OBJECT = 1, /* { */
     FB_JSON_OBJECT_END = 2,
-    FB_JSON_ARRAY = 3,   /* [ */
+    FB_JSON_ARRAY = 3, /* [ */
     FB_JSON_ARRAY_END = 4,
-    FB_JSON_KEY = 5,     /* text */
-    FB_JSON_STRING = 6,  /* text */
-    FB_JSON_INT = 7,     /* i, and d as the nearest double */
-    FB_JSON_UINT = 8,    /* u: only above INT64_MAX; and d */
-    FB_JSON_DOUBLE = 9,  /* d: with a fraction or exponent, or an integer beyond 64 bits; "-0" too */
-    FB_JSON_BOOL = 10,   /* i: 0 or 1 */
+    FB_JSON_KEY = 5,    /* text */
+    FB_JSON_STRING = 6, /* text */
+    FB_JSON_INT = 7,    /* i, and d as the nearest double */
+    FB_JSON_UINT = 8,   /* u: only above INT64_MAX; and d */
+    FB_JSON_DOUBLE = 9, /* d: with a fraction or exponent, or an integer beyond 64 bits; "-0" too */
+    FB_JSON_BOOL = 10,  /* i: 0 or 1 */
     FB_JSON_NULL = 11
 };
 
 typedef struct fb_json_token {
     int32_t type;
-    uint32_t depth;     /* objects and arrays around it; that of a bracket is the depth outside it */
-    uint64_t offset;    /* of its first byte */
-    const char *text;   /* key or string: what stands between the quotes, checked, escapes not yet decoded; points into the input */
+    uint32_t depth;   /* objects and arrays around it; that of a bracket is the depth outside it */
+    uint64_t offset;  /* of its first byte */
+    const char *text; /* key or string: what stands between the quotes, checked, escapes not yet decoded; points into the input */
     size_t text_bytes;
     int has_escapes;
     int64_t i;
@@ -51,7 +51,7 @@ typedef struct fb_json_reader {
     size_t bytes, at;
     uint32_t depth;
     int32_t expect;
-    fb_status status;   /* the first error sticks */
+    fb_status status;                            /* the first error sticks */
     unsigned char stack[FB_JSON_READ_DEPTH_MAX]; /* 1: object, 0: array */
 } fb_json_reader;
 

@@ -277,6 +277,11 @@ void fb_json_hex(fb_json *json, uint64_t bits, int digits)
     put_plain(json, text, n > 0 ? (size_t)n : 0);
 }
 
+void fb_json_raw(fb_json *json, const char *text, size_t bytes)
+{
+    put_plain(json, text, bytes);
+}
+
 void fb_json_int(fb_json *json, int64_t value)
 {
     char text[32];

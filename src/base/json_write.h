@@ -19,7 +19,7 @@ typedef struct fb_json {
     char *data;
     size_t used, room; /* data[used] is 0 whenever room is above 0 */
     int grows, pretty;
-    int done;          /* the outermost value is complete */
+    int done; /* the outermost value is complete */
     uint32_t depth;
     fb_status status;
     unsigned char stack[FB_JSON_DEPTH_MAX];
@@ -51,6 +51,8 @@ void fb_json_double(fb_json *json, double value);
 /* As fb_json_double when `known` is not 0, else null. */
 void fb_json_number_or_null(fb_json *json, double value, int known);
 void fb_json_bool(fb_json *json, int value);
+/* A value that is JSON already: the caller answers for it. */
+void fb_json_raw(fb_json *json, const char *text, size_t bytes);
 void fb_json_null(fb_json *json);
 
 /* Key and value in one call. */

@@ -1,6 +1,6 @@
 /*
- * The JSON reader against any bytes. Three things must hold: it ends (every call but the last moves on, or stands at the end), what it
- * accepts can be decoded, written and read again to the same text, and skipping agrees with reading about what is legal.
+ * The JSON reader against any bytes. Three things must hold: it ends (every call but the last moves on, or stands at the end), what
+ * it accepts can be decoded, written and read again to the same text, and skipping agrees with reading about what is legal.
  */
 #include <stdlib.h>
 #include <string.h>

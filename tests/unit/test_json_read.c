@@ -43,9 +43,9 @@ static void refuses_at(const char *text, uint64_t offset)
 
 static void test_json_read__tokens_come_in_order(void **state)
 {
-    static const int32_t expected[] = {FB_JSON_OBJECT, FB_JSON_KEY, FB_JSON_ARRAY, FB_JSON_INT, FB_JSON_DOUBLE, FB_JSON_NULL,
-                                       FB_JSON_ARRAY_END, FB_JSON_KEY, FB_JSON_BOOL, FB_JSON_KEY, FB_JSON_OBJECT,
-                                       FB_JSON_OBJECT_END, FB_JSON_OBJECT_END, FB_JSON_END, FB_JSON_END};
+    static const int32_t expected[] = {FB_JSON_OBJECT, FB_JSON_KEY,        FB_JSON_ARRAY,      FB_JSON_INT,  FB_JSON_DOUBLE,
+                                       FB_JSON_NULL,   FB_JSON_ARRAY_END,  FB_JSON_KEY,        FB_JSON_BOOL, FB_JSON_KEY,
+                                       FB_JSON_OBJECT, FB_JSON_OBJECT_END, FB_JSON_OBJECT_END, FB_JSON_END,  FB_JSON_END};
     const char *text = " { \"a\" : [ -7 , 2.5 , null ] , \"b\" : true , \"c\" : { } } ";
     fb_json_reader reader;
     fb_json_token token;
@@ -64,18 +64,67 @@ static void test_json_read__tokens_come_in_order(void **state)
 
 static void test_json_read__strict_grammar(void **state)
 {
-    static const char *const good[] = {"0", "-0", "1e5", "1E+5", "0.5e-3", "\"\"", "[]", "{}", "[[]]", "null", " true ",
-                                       "\"\\ud83d\\ude00\"", "[1,2]", "{\"a\":1,\"a\":2}", "\"\xc3\xa9\"",
+    static const char *const good[] = {"0",
+                                       "-0",
+                                       "1e5",
+                                       "1E+5",
+                                       "0.5e-3",
+                                       "\"\"",
+                                       "[]",
+                                       "{}",
+                                       "[[]]",
+                                       "null",
+                                       " true ",
+                                       "\"\\ud83d\\ude00\"",
+                                       "[1,2]",
+                                       "{\"a\":1,\"a\":2}",
+                                       "\"\xc3\xa9\"",
                                        "12345678901234567890123456789"};
-    static const struct { const char *text; uint64_t offset; } bad[] = {
-        {"", 0}, {" ", 1}, {"nul", 0}, {"NaN", 0}, {"[Infinity]", 1}, {"-Infinity", 0}, {"+1", 0}, {"01", 0}, {"1.", 0}, {".5", 0},
-        {"1e", 0}, {"1e400", 0}, {"[1,]", 3}, {"[1", 2}, {"{\"a\"}", 4}, {"{\"a\":1,}", 7}, {"{a:1}", 1}, {"{\"a\":}", 5},
-        {"[1 2]", 3},
-        {"[1}", 2}, {"1 2", 2}, {"[]]", 2}, {"\"a", 0}, {"\"\t\"", 1}, {"\"\\x\"", 1}, {"\"\\ud83d\"", 1}, {"\"\\udc00\"", 1},
-        {"\"\\ud83d\\u0041\"", 1}, {"\"\xff\"", 1}, {"\"\xc0\xaf\"", 1}, {"\"\xed\xa0\x80\"", 1}, {"\xef\xbb\xbf" "1", 0},
-        {"// a", 0},
-        {"[1,", 3},
-        {"\"\\u12", 1}, {"-", 0}, {"{\"a\" 1}", 5}, {"{1:1}", 1}, {",", 0}, {"]", 0}};
+    static const struct {
+        const char *text;
+        uint64_t offset;
+    } bad[] = {{"", 0},
+               {" ", 1},
+               {"nul", 0},
+               {"NaN", 0},
+               {"[Infinity]", 1},
+               {"-Infinity", 0},
+               {"+1", 0},
+               {"01", 0},
+               {"1.", 0},
+               {".5", 0},
+               {"1e", 0},
+               {"1e400", 0},
+               {"[1,]", 3},
+               {"[1", 2},
+               {"{\"a\"}", 4},
+               {"{\"a\":1,}", 7},
+               {"{a:1}", 1},
+               {"{\"a\":}", 5},
+               {"[1 2]", 3},
+               {"[1}", 2},
+               {"1 2", 2},
+               {"[]]", 2},
+               {"\"a", 0},
+               {"\"\t\"", 1},
+               {"\"\\x\"", 1},
+               {"\"\\ud83d\"", 1},
+               {"\"\\udc00\"", 1},
+               {"\"\\ud83d\\u0041\"", 1},
+               {"\"\xff\"", 1},
+               {"\"\xc0\xaf\"", 1},
+               {"\"\xed\xa0\x80\"", 1},
+               {"\xef\xbb\xbf"
+                "1",
+                0},
+               {"// a", 0},
+               {"[1,", 3},
+               {"\"\\u12", 1},
+               {"-", 0},
+               {"{\"a\" 1}", 5},
+               {"{1:1}", 1},
+               {",", 0},
+               {"]", 0}};
     size_t i;
     (void)state;
     for (i = 0; i < sizeof good / sizeof *good; i++) accepts(good[i]);

@@ -69,8 +69,8 @@ static void test_json_write__strings_are_escaped_and_bad_utf8_is_replaced(void *
     check_string("\0\x1f\x7f", 3, "\"\\u0000\\u001f\\u007f\"");
     check_string("\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", 11, "\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\"");
     check_string("\xff", 1, "\"\xef\xbf\xbd\"");
-    check_string("a\xe2\x82", 3, "\"a\xef\xbf\xbd\"");                         /* cut off */
-    check_string("\xc0\xaf", 2, "\"\xef\xbf\xbd\xef\xbf\xbd\"");               /* overlong */
+    check_string("a\xe2\x82", 3, "\"a\xef\xbf\xbd\"");                           /* cut off */
+    check_string("\xc0\xaf", 2, "\"\xef\xbf\xbd\xef\xbf\xbd\"");                 /* overlong */
     check_string("\xed\xa0\x80", 3, "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""); /* a surrogate */
     check_string("\xe2\x28", 2, "\"\xef\xbf\xbd(\"");
 }
@@ -92,9 +92,19 @@ static void test_json_write__integers_and_bits_keep_every_digit(void **state)
 
 static void test_json_write__doubles_are_shortest_and_read_back(void **state)
 {
-    static const struct { double value; const char *text; } cases[] = {
-        {0.0, "0"}, {0.1, "0.1"}, {1.0 / 3.0, "0.3333333333333333"}, {1e21, "1e+21"}, {65536.0, "65536"}, {5e-324, "5e-324"},
-        {1.7976931348623157e308, "1.7976931348623157e+308"}, {-2.5, "-2.5"}, {0.1 + 0.2, "0.30000000000000004"},
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {
+        {0.0, "0"},
+        {0.1, "0.1"},
+        {1.0 / 3.0, "0.3333333333333333"},
+        {1e21, "1e+21"},
+        {65536.0, "65536"},
+        {5e-324, "5e-324"},
+        {1.7976931348623157e308, "1.7976931348623157e+308"},
+        {-2.5, "-2.5"},
+        {0.1 + 0.2, "0.30000000000000004"},
     };
     char text[FB_JSON_DOUBLE_BYTES];
     uint64_t x = 88172645463325252u;

@@ -1,0 +1,67 @@
+/*
+ * Shared by the files of this folder.
+ *   notes.c      sentences, names, the table of bad steps
+ *   files.c      run.json, exit.json and case files
+ *   ledger.c     one rank's ledger, record by record
+ *   load.c       which files there are, which are read, in which order
+ *   judge_case.c, judge_run.c   the five answers, from what was read
+ */
+#ifndef FB_REPORT_INSIDE_H
+#define FB_REPORT_INSIDE_H
+
+#include "log/log.h"
+#include "report/report.h"
+
+__attribute__((format(printf, 2, 3))) void fb_notes_add(fb_notes *notes, const char *format, ...);
+/* A sentence into a field of FB_REPORT_TEXT_MAX bytes; cut when too long. */
+__attribute__((format(printf, 2, 3))) void fb_sentence(char out[FB_REPORT_TEXT_MAX], const char *format, ...);
+/* Copy text that is not NUL-terminated; cut when too long. */
+void fb_text_copy(char *out, size_t room, fb_text text);
+/* "module tensor" of a finding, or what of it is known. */
+void fb_finding_name(const fb_rec_finding *finding, char *out, size_t room);
+/* A boundary for people: "state on entry". */
+const char *fb_boundary_text(int32_t boundary);
+/* Digits with commas, "1,184". */
+const char *fb_thousands(uint64_t value, char out[32]);
+/* Room for one more element of an array that grows by doubling. */
+fb_status fb_grow(void **array, uint64_t count, uint64_t *room, size_t element, fb_error *err);
+
+/* The table of bad steps, sorted by step. NULL when it is full or memory is gone. */
+fb_report_bad_step *fb_bad_step(fb_report *report, int64_t step);
+int fb_bad_step_counts(const fb_report_bad_step *entry);
+
+/* The number in a file's name "<before><digits><after>", with as many digits as the writer prints; -1 for another name. */
+int64_t fb_numbered_name(const char *name, const char *before, const char *after, int width);
+/* Step of a case id "a1-000412" of this attempt, or -1. attempt: in and out may be 0 to accept any. */
+int fb_case_id_parse(const char *text, size_t bytes, int32_t *attempt, int64_t *step);
+
+/* files.c. A file that is missing or unreadable is a note, not an error; only FB_E_NOMEM comes back. */
+fb_status fb_files_run(const fb_os *os, fb_report *report, fb_error *err);
+fb_status fb_files_exit(const fb_os *os, fb_report *report, fb_error *err);
+fb_status fb_files_case(const fb_os *os, fb_report *report, fb_error *err);
+
+/* Keep a finding of the bad step, unless an equal one is there. */
+fb_status fb_report_keep(fb_report *report, const fb_rec_finding *finding, int32_t source, fb_error *err);
+
+/* ledger.c: call back for each record. Frozen records come first. */
+enum { FB_VISIT_FROZEN = 1, FB_VISIT_APPENDED = 2 };
+typedef void (*fb_ledger_fn)(void *ctx, const fb_log_record *record, int frozen);
+fb_status fb_ledger_visit(const fb_os *os, const char *path, int what, fb_ledger_fn fn, void *ctx, fb_report_rank *rank,
+                          fb_error *err);
+
+/* Records that a survey of all ledgers, and a closer look at one bad step, want to see. */
+typedef struct fb_ledger_reading {
+    fb_report *report;
+    fb_report_rank *rank;
+    int detail;       /* 0: survey; 1: the chosen step; 2: what the rank that was first was training on */
+    fb_status status; /* memory gone in the middle */
+    fb_error err;
+} fb_ledger_reading;
+void fb_ledger_record(void *ctx, const fb_log_record *record, int frozen);
+
+void fb_judge_no_vote(fb_report *report);
+fb_status fb_judge_case(fb_report *report, fb_error *err);
+void fb_judge_recovery(fb_report *report);
+void fb_judge_status(fb_report *report);
+
+#endif

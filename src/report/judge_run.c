@@ -1,0 +1,211 @@
+/*
+ * Judgement over the whole attempt: a vote that nobody could read, what is safe to resume from, and whether "clean" may be said.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/gate.h"
+#include "report/inside.h"
+
+/* ---- no vote ----------------------------------------------------------------------------------------------------------------- */
+
+/* 1 when this rank has given its ballot number `vote` (1: the first) of `step`. */
+static int has_voted(const fb_report_rank *rank, int64_t step, int32_t vote)
+{
+    int32_t given = rank->pulse_vote + (rank->pulse_phase == FB_PULSE_BALLOT);
+    if (!rank->has_pulse) return 0;
+    return rank->pulse_step > step || (rank->pulse_step == step && given >= vote);
+}
+
+static int has_settled(const fb_report_rank *rank, int64_t step, int32_t vote)
+{
+    if (!rank->has_pulse) return 0;
+    return rank->pulse_step > step || (rank->pulse_step == step && rank->pulse_vote >= vote);
+}
+
+/* The latest vote that a rank gave and could not read, from the pulses; or one whose verdict says that there was no quorum. */
+static void latest_open_vote(fb_report *report)
+{
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        const fb_report_rank *rank = &report->ranks[i];
+        if (!rank->has_pulse || rank->pulse_phase != FB_PULSE_BALLOT || rank->pulse_vote == INT32_MAX) continue;
+        if (report->has_no_vote && (rank->pulse_step < report->no_vote_step ||
+                                    (rank->pulse_step == report->no_vote_step && rank->pulse_vote + 1 <= report->no_vote_number))) {
+            continue;
+        }
+        report->has_no_vote = 1;
+        report->no_vote_step = rank->pulse_step;
+        report->no_vote_number = rank->pulse_vote + 1;
+    }
+    for (uint64_t i = 0; i < report->bad_step_count; i++) {
+        const fb_report_bad_step *entry = &report->bad_steps[i];
+        if (!entry->no_quorum || (report->has_no_vote && entry->step <= report->no_vote_step)) continue;
+        report->has_no_vote = 1;
+        report->no_vote_step = entry->step;
+        report->no_vote_number = entry->no_quorum;
+    }
+}
+
+static int no_quorum_at(const fb_report *report, int64_t step)
+{
+    for (uint64_t i = 0; i < report->bad_step_count; i++) {
+        if (report->bad_steps[i].step == step && report->bad_steps[i].no_quorum) return 1;
+    }
+    return 0;
+}
+
+static void note_absent(fb_report *report, int32_t rank)
+{
+    if (report->no_vote_count < sizeof report->no_vote_ranks / sizeof *report->no_vote_ranks) {
+        report->no_vote_ranks[report->no_vote_count] = rank;
+    }
+    report->no_vote_count++;
+}
+
+void fb_judge_no_vote(fb_report *report)
+{
+    uint64_t i = 0;
+    int settled_somewhere = 0;
+    latest_open_vote(report);
+    if (!report->has_no_vote) return;
+    for (int32_t rank = 0; rank < report->world || i < report->rank_count; rank++) {
+        const fb_report_rank *entry = i < report->rank_count && report->ranks[i].rank == rank ? &report->ranks[i++] : NULL;
+        if (entry && has_voted(entry, report->no_vote_step, report->no_vote_number)) report->voted_count++;
+        else note_absent(report, rank);
+        if (entry && has_settled(entry, report->no_vote_step, report->no_vote_number)) settled_somewhere = 1;
+    }
+    /* One rank read the result, so the vote took place; who did not read it died or is about to. */
+    if (report->no_vote_count == 0 && settled_somewhere && !no_quorum_at(report, report->no_vote_step)) {
+        report->has_no_vote = 0;
+        fb_notes_add(&report->notes, "vote %d of step %lld took place; %s", report->no_vote_number, (long long)report->no_vote_step,
+                     "at least one rank ended, or is still running, between giving its vote and reading the result");
+    }
+}
+
+/* ---- recovery ---------------------------------------------------------------------------------------------------------------- */
+
+static void last_good_step(fb_report *report)
+{
+    int withheld = report->has_case && report->applied_on == 0 && report->withheld_on > 0 && report->parameters != FB_ANSWER_YES &&
+                   report->optimizer_state != FB_ANSWER_YES && report->proofs_compared == report->proofs_equal;
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        const fb_report_rank *rank = &report->ranks[i];
+        int64_t step = report->has_case && !withheld ? rank->last_good_step : rank->last_gated_step;
+        if (step > report->last_good_step) report->last_good_step = step;
+    }
+}
+
+static void choose_resume(fb_report *report)
+{
+    uint64_t committed = 0;
+    for (uint64_t i = 0; i < report->checkpoint_count; i++) {
+        const fb_report_checkpoint *entry = &report->checkpoints[i];
+        if (entry->state != FB_CKPT_COMMITTED) continue;
+        committed++;
+        if (entry->gone) continue;
+        if (report->last_good_step >= 0 && entry->step > report->last_good_step) continue;
+        if (report->last_good_step < 0 && report->has_case && entry->step >= report->step) continue;
+        if (report->resume == UINT64_MAX || entry->step >= report->checkpoints[report->resume].step) report->resume = i;
+    }
+    if (report->resume != UINT64_MAX) return;
+    if (report->checkpoint_count == 0) fb_sentence(report->resume_why, "no checkpoint was registered with this run");
+    else if (committed == 0)
+        fb_sentence(report->resume_why, "none of %llu checkpoints is committed", (unsigned long long)report->checkpoint_count);
+    else fb_sentence(report->resume_why, "every committed checkpoint is gone, or from after the last good step");
+}
+
+void fb_judge_recovery(fb_report *report)
+{
+    const fb_rec_finding *first = report->first == UINT64_MAX ? NULL : &report->findings[report->first].rec;
+    last_good_step(report);
+    choose_resume(report);
+    if (!first) return;
+    if (first->boundary == FB_ENTRY || first->boundary == FB_UPDATE) {
+        fb_sentence(report->samples_why, "the state was bad, not the batch");
+    } else if (first->boundary == FB_REDUCED_GRAD) {
+        fb_sentence(report->samples_why, "it came to be after the batches of all ranks were joined");
+    } else if (!report->has_spokesman_step) {
+        fb_sentence(report->samples_why, "rank %d did not end that step, so its samples were not recorded", first->rank);
+    } else if (report->spokesman_step.samples == 0) {
+        fb_sentence(report->samples_why, "the trainer gave no sample ids");
+    }
+}
+
+/* ---- clean? ------------------------------------------------------------------------------------------------------------------ */
+
+static void undecided_no_vote(fb_report *report)
+{
+    char list[160] = "";
+    size_t used = 0;
+    uint64_t shown = report->no_vote_count < 8 ? report->no_vote_count : 8;
+    const char *running = report->run.has_exit ? "" : " (no exit was recorded: the job may still be running)";
+    if (!report->has_no_vote) return;
+    for (uint64_t i = 0; i < shown; i++) {
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", i ? ", " : "", report->no_vote_ranks[i]);
+    }
+    if (report->no_vote_count == 0) {
+        fb_notes_add(&report->undecided, "step %lld: all %llu ranks gave their vote and none read the result%s",
+                     (long long)report->no_vote_step, (unsigned long long)report->voted_count, running);
+    } else {
+        fb_notes_add(&report->undecided, "no vote of rank %s%s at step %lld; %llu other%s voted%s", list,
+                     report->no_vote_count > shown ? ", ..." : "", (long long)report->no_vote_step,
+                     (unsigned long long)report->voted_count, report->voted_count == 1 ? "" : "s", running);
+    }
+}
+
+static void undecided_ledgers(fb_report *report)
+{
+    uint64_t unreadable = 0, garbage = 0, lost = 0, silent = 0;
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        const fb_report_rank *rank = &report->ranks[i];
+        unreadable += (uint64_t)(rank->state == FB_LEDGER_UNREADABLE);
+        garbage += (uint64_t)(rank->state == FB_LEDGER_READ && rank->tail_kind == FB_LOG_TAIL_GARBAGE);
+        silent += (uint64_t)(rank->state == FB_LEDGER_READ && rank->steps == 0);
+        lost += rank->lost;
+    }
+    if (report->rank_count == 0) fb_notes_add(&report->undecided, "attempt %d has no ledger: nothing was guarded", report->attempt);
+    else if (report->world < 0) fb_notes_add(&report->undecided, "how many ranks there were is not recorded");
+    if (report->rank_count && report->missing) {
+        fb_notes_add(&report->undecided, "the ledgers of %llu of %d ranks are missing, the first of them rank %d",
+                     (unsigned long long)report->missing, report->world, report->lowest_missing);
+    }
+    if (unreadable)
+        fb_notes_add(&report->undecided, "%llu ledger%s cannot be read", (unsigned long long)unreadable,
+                     unreadable == 1 ? "" : "s");
+    if (garbage) {
+        fb_notes_add(&report->undecided, "%llu ledger%s in bytes that are no record, so later steps may be missing",
+                     (unsigned long long)garbage, garbage == 1 ? " ends" : "s end");
+    }
+    if (lost) fb_notes_add(&report->undecided, "%llu records could not be written", (unsigned long long)lost);
+    if (silent) {
+        fb_notes_add(&report->undecided, "no step was recorded on %llu of %llu ranks: nothing was checked there",
+                     (unsigned long long)silent, (unsigned long long)report->rank_count);
+    }
+}
+
+/* An update that was applied without a full and clean vote is a hole in what "clean" would claim. */
+static void undecided_coverage(fb_report *report)
+{
+    uint64_t applied = 0, gated = 0;
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        applied += report->ranks[i].applied;
+        gated += report->ranks[i].gated;
+    }
+    if (applied > gated) {
+        fb_notes_add(&report->undecided,
+                     "%llu of %llu updates were applied without a vote that covered all gradients (counted by rank)",
+                     (unsigned long long)(applied - gated), (unsigned long long)applied);
+    }
+}
+
+void fb_judge_status(fb_report *report)
+{
+    undecided_no_vote(report);
+    undecided_ledgers(report);
+    undecided_coverage(report);
+    if (report->has_case && (report->first != UINT64_MAX || !no_quorum_at(report, report->step))) {
+        report->status = FB_WHY_CASE;
+        return;
+    }
+    report->status = report->undecided.count ? FB_WHY_UNDECIDED : FB_WHY_CLEAN;
+}

@@ -1,0 +1,338 @@
+/*
+ * One rank's ledger: pulse, frozen records, appended records. Reading is in two rounds, a survey that finds the bad steps and a
+ * closer look at the one that was chosen, because that one is known only after the survey of all ranks.
+ */
+#include <string.h>
+
+#include "base/status.h"
+#include "policy/gate.h"
+#include "report/inside.h"
+
+/* ---- walking ----------------------------------------------------------------------------------------------------------------- */
+
+static void read_pulse(fb_log_reader *reader, fb_report_rank *rank)
+{
+    fb_log_record record;
+    fb_rec_pulse pulse;
+    if (fb_log_reader_pulse(reader, &record, NULL) != FB_OK) return;
+    if (fb_rec_pulse_decode(record.payload, record.bytes, &pulse, NULL) != FB_OK) return;
+    rank->has_pulse = 1;
+    rank->pulse_step = pulse.step;
+    rank->pulse_vote = pulse.vote;
+    rank->pulse_phase = pulse.phase;
+    rank->pulse_action = pulse.action;
+}
+
+static void read_frozen(fb_log_reader *reader, fb_ledger_fn fn, void *ctx)
+{
+    fb_log_record record;
+    for (uint32_t i = 0; i < FB_LOG_FROZEN_SLOTS; i++) {
+        if (fb_log_reader_frozen(reader, i, &record, NULL) == FB_OK) fn(ctx, &record, 1);
+    }
+}
+
+static fb_status read_appended(fb_log_reader *reader, fb_ledger_fn fn, void *ctx, fb_report_rank *rank, fb_error *err)
+{
+    fb_log_record record;
+    fb_log_tail tail;
+    fb_status status;
+    while ((status = fb_log_reader_next(reader, &record, err)) == FB_OK) fn(ctx, &record, 0);
+    if (status != FB_E_NOTFOUND) return status;
+    if ((status = fb_log_reader_tail(reader, &tail, err)) != FB_OK) return status;
+    rank->tail_kind = tail.kind;
+    if (tail.lost > rank->lost) rank->lost = tail.lost;
+    rank->state = FB_LEDGER_READ;
+    return FB_OK;
+}
+
+fb_status fb_ledger_visit(const fb_os *os, const char *path, int what, fb_ledger_fn fn, void *ctx, fb_report_rank *rank,
+                          fb_error *err)
+{
+    fb_log_reader *reader = NULL;
+    fb_status status = fb_log_reader_open(&reader, os, path, err);
+    if (status != FB_OK) return status;
+    if (rank->state < FB_LEDGER_HEAD) rank->state = FB_LEDGER_HEAD;
+    read_pulse(reader, rank);
+    if (what & FB_VISIT_FROZEN) read_frozen(reader, fn, ctx);
+    if (what & FB_VISIT_APPENDED) status = read_appended(reader, fn, ctx, rank, err);
+    fb_log_reader_close(reader);
+    return status;
+}
+
+/* ---- survey ------------------------------------------------------------------------------------------------------------------ */
+
+static void least_cover(fb_cover *least, const fb_cover *cover, int first)
+{
+    if (first) {
+        *least = *cover;
+        return;
+    }
+    for (int i = 1; i < 9; i++) {
+        if (cover->level[i] < least->level[i]) least->level[i] = cover->level[i];
+        if (cover->tensors[i] < least->tensors[i]) least->tensors[i] = cover->tensors[i];
+    }
+    if (cover->exempt > least->exempt) least->exempt = cover->exempt;
+    if (cover->absent > least->absent) least->absent = cover->absent;
+    if (cover->unchecked > least->unchecked) least->unchecked = cover->unchecked;
+}
+
+static fb_report_bad_step *known_bad_step(fb_report *report, int64_t step)
+{
+    for (uint64_t i = report->bad_step_count; i-- > 0;) {
+        if (report->bad_steps[i].step == step) return &report->bad_steps[i];
+        if (report->bad_steps[i].step < step) break;
+    }
+    return NULL;
+}
+
+static void survey_step(fb_report *report, fb_report_rank *rank, const fb_rec_step *step)
+{
+    fb_report_bad_step *entry = known_bad_step(report, step->step);
+    if (rank->steps++ == 0) rank->first_step = step->step;
+    rank->last_step = step->step;
+    rank->duration_ns += step->duration_ns;
+    rank->guard_ns += step->guard_ns;
+    if (step->flags & FB_STEP_APPLIED) {
+        least_cover(&rank->cover, &step->cover, rank->applied == 0);
+        rank->applied++;
+    }
+    if (step->flags & FB_STEP_GATED) {
+        rank->gated++;
+        rank->last_gated_step = step->step;
+    }
+    if (step->flags & FB_STEP_SKIPPED) rank->skipped++;
+    if (step->flags & FB_STEP_PROBING) rank->probing++;
+    if (entry && (step->flags & FB_STEP_APPLIED)) entry->applied_on++;
+    if (entry && (step->flags & FB_STEP_SKIPPED)) entry->withheld_on++;
+}
+
+static void survey_finding(fb_report *report, const fb_rec_finding *finding, int frozen)
+{
+    fb_report_bad_step *entry = fb_bad_step(report, finding->step);
+    if (!entry) return;
+    if (frozen) entry->frozen = 1;
+    else entry->findings++;
+    if (entry->first_rank < 0) entry->first_rank = finding->rank;
+}
+
+static void survey_verdict(fb_report *report, const fb_rec_verdict *verdict)
+{
+    fb_report_bad_step *entry = fb_bad_step(report, verdict->step);
+    int32_t attempt;
+    int64_t step;
+    if (!entry) return;
+    if (!verdict->fault && verdict->unanimous == 1) {
+        entry->probing = 1;
+        return;
+    }
+    entry->fault = 1;
+    if (verdict->action > entry->action) entry->action = verdict->action;
+    if (verdict->first_rank >= 0) entry->first_rank = verdict->first_rank;
+    if (verdict->unanimous < 0 || verdict->reason == FB_REASON_NO_QUORUM) entry->no_quorum = verdict->vote > 0 ? verdict->vote : 1;
+    else if (verdict->unanimous == 0) entry->disagree = 1;
+    if (verdict->case_id.data && fb_case_id_parse(verdict->case_id.data, verdict->case_id.bytes, &attempt, &step) &&
+        step <= verdict->step) {
+        entry->case_step = step;
+    }
+}
+
+static void survey_event(fb_report *report, fb_report_rank *rank, const fb_rec_event *event)
+{
+    (void)report;
+    if (event->event == FB_EVENT_EVIDENCE_LOST && event->a > 0 && (uint64_t)event->a > rank->lost) rank->lost = (uint64_t)event->a;
+}
+
+static void survey_proof(fb_report *report, const fb_rec_proof *proof)
+{
+    fb_report_bad_step *entry = known_bad_step(report, proof->step);
+    if (entry && proof->moment == FB_PROOF_NEXT_BEGIN && proof->equal == 0) entry->broken = 1;
+}
+
+/* The RUN record stands in for a run.json that is missing or was written by a later attempt. */
+static void take_pair(void *ctx, fb_text key, fb_text value)
+{
+    fb_report_run *run = ctx;
+    char name[64], text[256];
+    fb_text_copy(name, sizeof name, key);
+    fb_text_copy(text, sizeof text, value);
+    if (strcmp(name, "world") == 0 && run->world < 0 && text[0]) {
+        int64_t world = 0;
+        for (const char *c = text; *c >= '0' && *c <= '9' && world <= FB_REPORT_RANKS_MAX; c++) world = world * 10 + (*c - '0');
+        if (world > 0 && world <= FB_REPORT_RANKS_MAX) run->world = (int32_t)world;
+    }
+    if (strcmp(name, "run_id") == 0 && !run->run_id[0]) fb_text_copy(run->run_id, sizeof run->run_id, value);
+    if (strcmp(name, "precision") == 0 && !run->precision[0]) fb_text_copy(run->precision, sizeof run->precision, value);
+    if (strcmp(name, "on_bad") == 0 && !run->on_bad[0]) fb_text_copy(run->on_bad, sizeof run->on_bad, value);
+    if (strcmp(name, "agreement") == 0 && !run->agreement[0]) fb_text_copy(run->agreement, sizeof run->agreement, value);
+    if (strcmp(name, "model_commit") == 0 && !run->commit[0]) fb_text_copy(run->commit, sizeof run->commit, value);
+}
+
+static void survey(fb_ledger_reading *reading, const fb_log_record *record, int frozen)
+{
+    fb_report *report = reading->report;
+    union {
+        fb_rec_step step;
+        fb_rec_finding finding;
+        fb_rec_verdict verdict;
+        fb_rec_event event;
+        fb_rec_proof proof;
+    } rec;
+    switch (record->type) {
+    case FB_REC_RUN: (void)fb_rec_run_decode(record->payload, record->bytes, take_pair, &report->run, NULL); break;
+    case FB_REC_STEP:
+        if (fb_rec_step_decode(record->payload, record->bytes, &rec.step, NULL) == FB_OK)
+            survey_step(report, reading->rank, &rec.step);
+        break;
+    case FB_REC_FINDING:
+    case FB_REC_FIRST_BAD:
+        if (fb_rec_finding_decode(record->payload, record->bytes, &rec.finding, NULL) == FB_OK) {
+            survey_finding(report, &rec.finding, frozen);
+        }
+        break;
+    case FB_REC_VERDICT:
+        if (fb_rec_verdict_decode(record->payload, record->bytes, &rec.verdict, NULL) == FB_OK)
+            survey_verdict(report, &rec.verdict);
+        break;
+    case FB_REC_EVENT:
+        if (fb_rec_event_decode(record->payload, record->bytes, &rec.event, NULL) == FB_OK) {
+            survey_event(report, reading->rank, &rec.event);
+        }
+        break;
+    case FB_REC_PROOF:
+        if (fb_rec_proof_decode(record->payload, record->bytes, &rec.proof, NULL) == FB_OK) survey_proof(report, &rec.proof);
+        break;
+    case FB_REC_CLOSE: reading->rank->closed = 1; break;
+    default: break; /* a record that a later version writes */
+    }
+}
+
+/* ---- the chosen step --------------------------------------------------------------------------------------------------------- */
+
+static void detail_step(fb_report *report, fb_report_rank *rank, const fb_rec_step *step)
+{
+    if (step->step < report->step && (step->flags & FB_STEP_GATED)) rank->last_good_step = step->step;
+    if (step->step != report->step) return;
+    rank->has_step = 1;
+    rank->step_flags = step->flags;
+    rank->step_action = step->action;
+    rank->step_agreement = step->agreement;
+    rank->step_unanimous = step->unanimous;
+    rank->cover = step->cover;
+}
+
+/* Once it is known who was first: what that rank was training on. */
+static void spokesman(fb_report *report, const fb_log_record *record)
+{
+    fb_rec_step step;
+    if (record->type != FB_REC_STEP || fb_rec_step_decode(record->payload, record->bytes, &step, NULL) != FB_OK) return;
+    if (step.step != report->step) return;
+    report->has_spokesman_step = 1;
+    report->spokesman_step = step;
+}
+
+static void detail_finding(fb_ledger_reading *reading, const fb_rec_finding *finding, int frozen)
+{
+    fb_report *report = reading->report;
+    fb_rec_finding own = *finding;
+    if (own.step < report->step) return;
+    own.rank = reading->rank->rank; /* the file says whose it is */
+    if (!frozen && own.boundary == FB_ENTRY && own.role == FB_ROLE_PARAMETER) report->entry_parameter++;
+    if (!frozen && own.boundary == FB_ENTRY && own.role == FB_ROLE_MOMENT) report->entry_moment++;
+    if (!frozen && own.boundary == FB_UPDATE && own.role == FB_ROLE_PARAMETER) report->update_parameter++;
+    if (!frozen && own.boundary == FB_UPDATE && own.role == FB_ROLE_MOMENT) report->update_moment++;
+    if (own.step != report->step) return;
+    if (!frozen) reading->rank->findings++;
+    if (reading->status == FB_OK) {
+        reading->status = fb_report_keep(report, &own, frozen ? FB_SOURCE_FROZEN : FB_SOURCE_LEDGER, &reading->err);
+    }
+}
+
+static void detail_verdict(fb_report *report, fb_report_rank *rank, const fb_rec_verdict *verdict)
+{
+    int32_t attempt;
+    int64_t step;
+    char id[40] = "";
+    if (verdict->case_id.data) fb_text_copy(id, sizeof id, verdict->case_id);
+    if (verdict->step >= report->step && id[0] && strcmp(id, report->case_id) == 0 &&
+        fb_case_id_parse(id, strlen(id), &attempt, &step)) {
+        if (verdict->step > report->case_last_step) report->case_last_step = verdict->step;
+        if (verdict->action > report->case_action) report->case_action = verdict->action;
+    }
+    if (verdict->step != report->step) return;
+    if (rank->has_verdict && verdict->action <= rank->action) return;
+    rank->has_verdict = 1;
+    rank->action = verdict->action;
+    rank->agreement = verdict->agreement;
+    rank->unanimous = verdict->unanimous;
+    rank->reason = verdict->reason;
+    rank->first_rank = verdict->first_rank;
+    rank->verdict_vote = verdict->vote;
+    rank->consecutive_skips = verdict->consecutive_skips;
+    if (report->world < 0 && verdict->world > 0 && verdict->world <= FB_REPORT_RANKS_MAX) report->world = verdict->world;
+}
+
+static void detail_proof(const fb_report *report, fb_report_rank *rank, const fb_rec_proof *proof)
+{
+    if (proof->step != report->step) return;
+    if (proof->moment == FB_PROOF_NEXT_BEGIN && proof->equal >= 0) {
+        rank->proof = 2;
+        rank->proof_equal = proof->equal;
+    } else if (rank->proof == 0) {
+        rank->proof = 1;
+        rank->proof_digest = proof->digest;
+    }
+    rank->proof_tensors = proof->tensors;
+    rank->proof_bytes = proof->bytes;
+}
+
+static void detail_event(fb_report *report, fb_report_rank *rank, const fb_rec_event *event)
+{
+    if (event->step != report->step) return;
+    if (event->event == FB_EVENT_INJECTED && !report->injected_text[0]) {
+        fb_text_copy(report->injected_text, sizeof report->injected_text, event->text);
+    }
+    if (event->event == FB_EVENT_FINDINGS_CUT && event->a > 0) rank->findings_cut = (uint64_t)event->a;
+}
+
+static void detail(fb_ledger_reading *reading, const fb_log_record *record, int frozen)
+{
+    fb_report *report = reading->report;
+    union {
+        fb_rec_step step;
+        fb_rec_finding finding;
+        fb_rec_verdict verdict;
+        fb_rec_event event;
+        fb_rec_proof proof;
+    } rec;
+    const void *payload = record->payload;
+    switch (record->type) {
+    case FB_REC_STEP:
+        if (fb_rec_step_decode(payload, record->bytes, &rec.step, NULL) == FB_OK) detail_step(report, reading->rank, &rec.step);
+        break;
+    case FB_REC_FINDING:
+    case FB_REC_FIRST_BAD:
+        if (fb_rec_finding_decode(payload, record->bytes, &rec.finding, NULL) == FB_OK)
+            detail_finding(reading, &rec.finding, frozen);
+        break;
+    case FB_REC_VERDICT:
+        if (fb_rec_verdict_decode(payload, record->bytes, &rec.verdict, NULL) == FB_OK) {
+            detail_verdict(report, reading->rank, &rec.verdict);
+        }
+        break;
+    case FB_REC_EVENT:
+        if (fb_rec_event_decode(payload, record->bytes, &rec.event, NULL) == FB_OK) detail_event(report, reading->rank, &rec.event);
+        break;
+    case FB_REC_PROOF:
+        if (fb_rec_proof_decode(payload, record->bytes, &rec.proof, NULL) == FB_OK) detail_proof(report, reading->rank, &rec.proof);
+        break;
+    default: break;
+    }
+}
+
+void fb_ledger_record(void *ctx, const fb_log_record *record, int frozen)
+{
+    fb_ledger_reading *reading = ctx;
+    if (reading->detail == 2) spokesman(reading->report, record);
+    else if (reading->detail) detail(reading, record, frozen);
+    else survey(reading, record, frozen);
+}

@@ -1,0 +1,479 @@
+/*
+ * The answers for a person at night: the answer first, then its proof, then what to do; one screen.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "evidence/site.h"
+#include "policy/gate.h"
+#include "registry/registry.h"
+#include "report/inside.h"
+#include "report/lines.h"
+
+enum { NUMBERED = 16, NAMED = 10, LISTED_MAX = 4 };
+
+static const char *plural(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static const char *kind_text(int32_t kind)
+{
+    switch (kind) {
+    case FB_KIND_NAN: return "NaN";
+    case FB_KIND_POS_INF: return "+Inf";
+    case FB_KIND_NEG_INF: return "-Inf";
+    case FB_KIND_ALL_IGNORED: return "all labels ignored";
+    case FB_KIND_DOMAIN: return "outside its domain";
+    default: return "?";
+    }
+}
+
+/* ---- head -------------------------------------------------------------------------------------------------------------------- */
+
+static void outcome(const fb_report *report, fb_phrase *phrase)
+{
+    const fb_report_run *run = &report->run;
+    int halted = run->exit_halted == 1 || (report->has_case && report->case_action == FB_HALT);
+    uint64_t closed = 0;
+    for (uint64_t i = 0; i < report->rank_count; i++) closed += (uint64_t)report->ranks[i].closed;
+    if (halted) {
+        fb_phrase_add(phrase, "halted by firstbad");
+        if (report->has_case) fb_phrase_add(phrase, " at step %lld", (long long)report->case_last_step);
+    } else if (run->has_exit && run->exit_signal > 0) fb_phrase_add(phrase, "ended by signal %d", run->exit_signal);
+    else if (run->has_exit && run->exit_code) fb_phrase_add(phrase, "ended with exit code %d", run->exit_code);
+    else if (run->has_exit || (closed && closed == report->rank_count)) fb_phrase_add(phrase, "ended normally");
+    else fb_phrase_add(phrase, "no end was recorded");
+}
+
+static void head(fb_lines *lines, const fb_report *report)
+{
+    const fb_report_run *run = &report->run;
+    fb_phrase phrase = {"", 0};
+    fb_phrase_add(&phrase, "%s", run->run_id[0] ? run->run_id : report->folder);
+    if (report->attempts > 1 || report->attempt > 1)
+        fb_phrase_add(&phrase, ", attempt %d of %d", report->attempt, report->newest_attempt);
+    if (report->world > 0) fb_phrase_add(&phrase, ", %d rank%s", report->world, plural((uint64_t)report->world));
+    if (run->precision[0]) fb_phrase_add(&phrase, ", %s", run->precision);
+    if (run->commit[0]) fb_phrase_add(&phrase, ", commit %.12s%s", run->commit, run->dirty == 1 ? " (modified)" : "");
+    fb_phrase_add(&phrase, ": ");
+    outcome(report, &phrase);
+    fb_lines_add(lines, "Run", 4, "%s", phrase.text);
+    fb_lines_blank(lines);
+}
+
+/* ---- 1 first bad ------------------------------------------------------------------------------------------------------------- */
+
+static void index_text(const fb_rec_finding *finding, fb_phrase *phrase)
+{
+    int64_t index[FB_DIMS_MAX];
+    int32_t n = 0;
+    if (finding->first_index == FB_NO_INDEX || finding->kind == FB_KIND_ALL_IGNORED) return;
+    if (finding->field == FB_FIELD_TENSOR) n = fb_site_unravel(finding->shape, finding->ndim, finding->first_index, index);
+    fb_phrase_add(phrase, ", first at [");
+    for (int32_t i = 0; i < n; i++) fb_phrase_add(phrase, "%s%lld", i ? "," FB_LINES_NO_BREAK : "", (long long)index[i]);
+    if (n == 0) fb_phrase_add(phrase, "%llu", (unsigned long long)finding->first_index);
+    fb_phrase_add(phrase, "]");
+}
+
+static void value_text(const fb_rec_finding *finding, fb_phrase *phrase)
+{
+    char count[32], elements[32];
+    if (finding->kind == FB_KIND_ALL_IGNORED) {
+        fb_phrase_add(phrase, ", %s", kind_text(finding->kind));
+        return;
+    }
+    if (finding->kind == FB_KIND_OUT_OF_RANGE) {
+        fb_phrase_add(phrase, ", %s: %s", fb_field_name(finding->field), fb_thousands(finding->count, count));
+        if (finding->elements) fb_phrase_add(phrase, " of %s", fb_thousands(finding->elements, elements));
+        fb_phrase_add(phrase, " out of range, the first is %lld (allowed %lld to %lld)", (long long)finding->value,
+                      (long long)finding->low, (long long)finding->high);
+    } else {
+        fb_phrase_add(phrase, ", %s x %s", kind_text(finding->kind), fb_thousands(finding->count, count));
+        if (finding->elements) fb_phrase_add(phrase, " of %s", fb_thousands(finding->elements, elements));
+    }
+    index_text(finding, phrase);
+}
+
+static void place_text(const fb_report *report, const fb_rec_finding *finding, fb_phrase *phrase)
+{
+    char name[2 * FB_TEXT_MAX + 2];
+    int many = report->has_spokesman_step && report->spokesman_step.micro_steps > 1;
+    fb_finding_name(finding, name, sizeof name);
+    fb_phrase_add(phrase, "step %lld", (long long)finding->step);
+    if (many || finding->micro_step > 0) fb_phrase_add(phrase, ", micro-step %d", finding->micro_step);
+    fb_phrase_add(phrase, ", rank %d, %s, %s", finding->rank, fb_boundary_text(finding->boundary), name);
+    value_text(finding, phrase);
+}
+
+static void first_details(fb_lines *lines, const fb_report *report, const fb_report_finding *one)
+{
+    const fb_rec_finding *finding = &one->rec;
+    const char *dtype = fb_dtype_name(finding->dtype);
+    int digits = (int)(2 * fb_dtype_bytes(finding->dtype, 1));
+    char host[FB_TEXT_MAX + 1], group[FB_TEXT_MAX + 1];
+    fb_phrase phrase = {"", 0};
+    fb_text_copy(host, sizeof host, finding->host);
+    fb_text_copy(group, sizeof group, finding->group);
+    if (dtype && finding->kind <= FB_KIND_NEG_INF) {
+        fb_phrase_add(&phrase, "%s, bits 0x%0*llx", dtype, digits > 16 ? 16 : digits, (unsigned long long)finding->first_bits);
+    }
+    if (finding->elements && finding->kind <= FB_KIND_NEG_INF) fb_phrase_add(&phrase, ", largest finite %.3g", finding->abs_max);
+    if (group[0]) fb_phrase_add(&phrase, ", group %s", group);
+    if (finding->bucket >= 0) fb_phrase_add(&phrase, ", bucket %d", finding->bucket);
+    if (host[0]) fb_phrase_add(&phrase, ", host %s", host);
+    if (one->ranks > 1) fb_phrase_add(&phrase, ", received by %d ranks", one->ranks);
+    if (report->injected_text[0] && finding->injected) fb_phrase_add(&phrase, "; planted by the guard: %s", report->injected_text);
+    else if (finding->injected) fb_phrase_add(&phrase, "; planted by the guard");
+    if (phrase.used)
+        fb_lines_add(lines, "", NUMBERED, "%s", phrase.text[0] == ',' || phrase.text[0] == ';' ? phrase.text + 2 : phrase.text);
+}
+
+static int same_place(const fb_rec_finding *a, const fb_rec_finding *b)
+{
+    return a->boundary == b->boundary && a->kind == b->kind && a->first_index == b->first_index &&
+           a->module.bytes == b->module.bytes && a->tensor.bytes == b->tensor.bytes &&
+           memcmp(a->module.data, b->module.data, a->module.bytes) == 0 &&
+           memcmp(a->tensor.data, b->tensor.data, a->tensor.bytes) == 0;
+}
+
+/* The other members of the set. Replicas that hold the same thing take one line together. */
+static void other_firsts(fb_lines *lines, const fb_report *report, const fb_rec_finding *first)
+{
+    uint64_t same = 0, shown = 0, others = 0;
+    for (uint64_t i = 0; i < report->first_set_count; i++) {
+        const fb_rec_finding *finding = &report->findings[report->first_set[i]].rec;
+        if (finding == first) continue;
+        if (same_place(finding, first)) same++;
+        else others++;
+    }
+    if (same) fb_lines_add(lines, "", NUMBERED, "the same on %llu other rank%s", (unsigned long long)same, plural(same));
+    for (uint64_t i = 0; i < report->first_set_count && shown < others; i++) {
+        const fb_rec_finding *finding = &report->findings[report->first_set[i]].rec;
+        fb_phrase one = {"", 0};
+        if (finding == first || same_place(finding, first)) continue;
+        if (shown == LISTED_MAX) {
+            fb_lines_add(lines, "", NUMBERED, "and %llu more that nothing comes before (--json lists all)",
+                         (unsigned long long)(others - shown));
+            return;
+        }
+        fb_phrase_add(&one, "%s", shown++ ? "" : "nothing says which came first: ");
+        place_text(report, finding, &one);
+        fb_lines_add(lines, "", NUMBERED, "%s", one.text);
+    }
+}
+
+static void first_bad(fb_lines *lines, const fb_report *report)
+{
+    fb_phrase phrase = {"", 0};
+    if (report->first == UINT64_MAX) {
+        fb_lines_add(lines, "1 First bad", NUMBERED,
+                     "unknown: step %lld was judged a fault (%s), and no finding of it was recorded", (long long)report->step,
+                     report->action >= 0 ? fb_gate_reason_text(report->reason) : "no verdict was recorded");
+        return;
+    }
+    place_text(report, &report->findings[report->first].rec, &phrase);
+    fb_lines_add(lines, "1 First bad", NUMBERED, "%s", phrase.text);
+    first_details(lines, report, &report->findings[report->first]);
+    other_firsts(lines, report, &report->findings[report->first].rec);
+}
+
+/* ---- 2 spread ---------------------------------------------------------------------------------------------------------------- */
+
+static const char *answer_text(int32_t value)
+{
+    return value == FB_ANSWER_YES ? "yes" : value == FB_ANSWER_NO ? "no" : "unknown";
+}
+
+static int spread_to(const fb_report *report, const fb_report_checkpoint *entry)
+{
+    return entry->step >= report->step && entry->state != FB_CKPT_COMMITTED;
+}
+
+static void spread(fb_lines *lines, const fb_report *report)
+{
+    fb_phrase phrase = {"", 0};
+    uint64_t checkpoints = 0;
+    fb_phrase_add(&phrase, "collective %s: %s; ", answer_text(report->collective), report->collective_why);
+    if (report->parameters == report->optimizer_state && strcmp(report->parameters_why, report->optimizer_why) == 0) {
+        fb_phrase_add(&phrase, "parameters and optimizer state %s: %s; ", answer_text(report->parameters), report->parameters_why);
+    } else {
+        fb_phrase_add(&phrase, "parameters %s: %s; optimizer state %s: %s; ", answer_text(report->parameters),
+                      report->parameters_why, answer_text(report->optimizer_state), report->optimizer_why);
+    }
+    for (uint64_t i = 0; i < report->checkpoint_count; i++) checkpoints += (uint64_t)spread_to(report, &report->checkpoints[i]);
+    if (checkpoints == 0) fb_phrase_add(&phrase, "checkpoints none");
+    else fb_phrase_add(&phrase, "checkpoints %llu saved since and not committed", (unsigned long long)checkpoints);
+    fb_lines_add(lines, "2 Spread", NUMBERED, "%s", phrase.text);
+}
+
+/* ---- 3 decision -------------------------------------------------------------------------------------------------------------- */
+
+static void no_vote_text(const fb_report *report, fb_phrase *phrase)
+{
+    uint64_t shown = report->no_vote_count < 8 ? report->no_vote_count : 8;
+    if (report->no_vote_count == 0) {
+        fb_phrase_add(phrase, "all %llu ranks gave their vote at step %lld and none read the result",
+                      (unsigned long long)report->voted_count, (long long)report->no_vote_step);
+        return;
+    }
+    fb_phrase_add(phrase, "no vote of rank ");
+    for (uint64_t i = 0; i < shown; i++) fb_phrase_add(phrase, "%s%d", i ? ", " : "", report->no_vote_ranks[i]);
+    if (report->no_vote_count > shown) fb_phrase_add(phrase, " and %llu more", (unsigned long long)(report->no_vote_count - shown));
+    fb_phrase_add(phrase, " at step %lld; %llu other%s voted, and without all votes no rank updates",
+                  (long long)report->no_vote_step, (unsigned long long)report->voted_count, plural(report->voted_count));
+}
+
+static void verdict_text(const fb_report *report, fb_phrase *phrase)
+{
+    const char *how = report->agreement == FB_AGREE_VOTE   ? "vote"
+                      : report->agreement == FB_AGREE_NORM ? "reduced norm"
+                                                           : "no agreement";
+    fb_phrase_add(phrase, "%s", fb_action_name(report->action));
+    if (report->unanimous == 1 && report->agreement == FB_AGREE_VOTE) fb_phrase_add(phrase, ", unanimous vote");
+    else if (report->unanimous == 0) fb_phrase_add(phrase, ", not unanimous: the ranks voted on different things");
+    else if (report->unanimous < 0 && report->agreement == FB_AGREE_VOTE) fb_phrase_add(phrase, ", the vote failed");
+    else fb_phrase_add(phrase, ", by %s", how);
+    fb_phrase_add(phrase, "; recorded alike on %llu of ", (unsigned long long)report->agreed);
+    if (report->world > 0) fb_phrase_add(phrase, "%d rank%s", report->world, plural((uint64_t)report->world));
+    else fb_phrase_add(phrase, "an unknown number of ranks");
+    if (report->unread) fb_phrase_add(phrase, " (%llu ledgers were not read)", (unsigned long long)report->unread);
+}
+
+static void proof_text(const fb_report *report, fb_phrase *phrase)
+{
+    unsigned long long compared = (unsigned long long)report->proofs_compared, equal = (unsigned long long)report->proofs_equal;
+    if (compared && compared == equal)
+        fb_phrase_add(phrase, "; state digests equal before and after on %llu of %llu", equal, compared);
+    else if (compared) fb_phrase_add(phrase, "; state digests CHANGED on %llu of %llu", compared - equal, compared);
+    else if (report->proofs) {
+        fb_phrase_add(phrase, "; state digests taken on %llu and not compared: no step followed",
+                      (unsigned long long)report->proofs);
+    } else {
+        fb_phrase_add(phrase, "; state digests: none, the trainer named no state");
+    }
+}
+
+static void decision(fb_lines *lines, const fb_report *report)
+{
+    fb_phrase phrase = {"", 0};
+    if (report->action < 0) {
+        if (report->has_no_vote) no_vote_text(report, &phrase);
+        else fb_phrase_add(&phrase, "unknown: no verdict of step %lld was recorded", (long long)report->step);
+        fb_lines_add(lines, "3 Decision", NUMBERED, "%s", phrase.text);
+        return;
+    }
+    verdict_text(report, &phrase);
+    if (report->action != FB_PROCEED) proof_text(report, &phrase);
+    fb_lines_add(lines, "3 Decision", NUMBERED, "%s", phrase.text);
+    phrase.used = 0;
+    if (report->reason == FB_REASON_CLEAN)
+        fb_phrase_add(&phrase, "because: every vote of that step was clean, and this was found after the update");
+    else fb_phrase_add(&phrase, "because: %s", fb_gate_reason_text(report->reason));
+    if (report->case_last_step > report->step) {
+        fb_phrase_add(&phrase, "; %llu bad updates up to step %lld%s", (unsigned long long)report->case_updates,
+                      (long long)report->case_last_step, report->case_action == FB_HALT ? ", which halted the run" : "");
+    }
+    fb_lines_add(lines, "", NUMBERED, "%s", phrase.text);
+    if (!report->has_no_vote) return;
+    phrase.used = 0;
+    no_vote_text(report, &phrase);
+    fb_lines_add(lines, "", NUMBERED, "%s", phrase.text);
+}
+
+/* ---- 4 reproduce, 5 resume --------------------------------------------------------------------------------------------------- */
+
+static void sample_list(const fb_rec_step *step, fb_phrase *phrase)
+{
+    uint32_t shown = step->samples < 8 ? step->samples : 8;
+    for (uint32_t i = 0; i < shown; i++) fb_phrase_add(phrase, "%s%lld", i ? ", " : "", (long long)step->sample_ids[i]);
+    if (step->sample_count > shown) fb_phrase_add(phrase, " and %llu more", (unsigned long long)(step->sample_count - shown));
+}
+
+static void reproduce(fb_lines *lines, const fb_report *report)
+{
+    const fb_rec_step *step = &report->spokesman_step;
+    fb_phrase phrase = {"", 0};
+    fb_phrase_add(&phrase, "not attempted");
+    if (!(step->known & (FB_KNOWN_BATCH_ID | FB_KNOWN_BATCH_FINGERPRINT | FB_KNOWN_RNG_HASH)) && !step->samples) {
+        fb_phrase_add(&phrase, "; neither batch nor random state is recorded");
+    } else {
+        fb_phrase_add(&phrase, "; recorded:");
+        if (step->known & FB_KNOWN_BATCH_ID) fb_phrase_add(&phrase, " batch %lld,", (long long)step->global_batch_id);
+        if (step->samples) {
+            fb_phrase_add(&phrase, " sample%s ", plural(step->sample_count));
+            sample_list(step, &phrase);
+            fb_phrase_add(&phrase, ",");
+        }
+        if (step->known & FB_KNOWN_BATCH_FINGERPRINT)
+            fb_phrase_add(&phrase, " fingerprint %016llx,", (unsigned long long)step->batch_fingerprint);
+        if (step->known & FB_KNOWN_RNG_HASH)
+            fb_phrase_add(&phrase, " random state %016llx,", (unsigned long long)step->rng_state_hash);
+        phrase.text[--phrase.used] = '\0';
+    }
+    fb_lines_add(lines, "4 Reproduce", NUMBERED, "%s", phrase.text);
+}
+
+static void blocked(const fb_report *report, fb_phrase *phrase)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < report->checkpoint_count; i++) {
+        const fb_report_checkpoint *entry = &report->checkpoints[i];
+        if (entry->state == FB_CKPT_COMMITTED) continue;
+        if (count < LISTED_MAX) {
+            fb_phrase_add(phrase, "%s%s (%s: %s%s%s)", count ? ", " : "; blocked: ", entry->path,
+                          fb_registry_state_name(entry->state), fb_registry_reason_text(entry->state, entry->reason),
+                          entry->tensor && entry->tensor[0] ? ", " : "", entry->tensor ? entry->tensor : "");
+        }
+        count++;
+    }
+    if (count > LISTED_MAX) fb_phrase_add(phrase, " and %llu more", (unsigned long long)(count - LISTED_MAX));
+    if (count == 0) fb_phrase_add(phrase, "; blocked: none");
+}
+
+static void resume_from(fb_lines *lines, const fb_report *report, const char *label, int indent)
+{
+    fb_phrase phrase = {"", 0};
+    if (report->resume == UINT64_MAX) fb_phrase_add(&phrase, "nothing that is known to be safe: %s", report->resume_why);
+    else {
+        const fb_report_checkpoint *entry = &report->checkpoints[report->resume];
+        fb_phrase_add(&phrase, "%s (committed, step %lld)", entry->path, (long long)entry->step);
+    }
+    if (report->checkpoint_count) blocked(report, &phrase);
+    if (report->first != UINT64_MAX && report->samples_why[0])
+        fb_phrase_add(&phrase, "; leave out no sample: %s", report->samples_why);
+    else if (report->first != UINT64_MAX) {
+        fb_phrase_add(&phrase, "; leave out sample%s ", plural(report->spokesman_step.sample_count));
+        sample_list(&report->spokesman_step, &phrase);
+        if (report->findings[report->first].rec.injected) fb_phrase_add(&phrase, " (only if the fault had been real)");
+    }
+    fb_lines_add(lines, label, indent, "%s", phrase.text);
+}
+
+/* ---- coverage and notes ------------------------------------------------------------------------------------------------------ */
+
+static void coverage(fb_lines *lines, const fb_report *report)
+{
+    static const int32_t order[] = {FB_INPUT,        FB_FORWARD, FB_LOSS,  FB_LOCAL_GRAD,
+                                    FB_REDUCED_GRAD, FB_UPDATE,  FB_ENTRY, FB_CHECKPOINT};
+    static const char *const names[] = {"input",           "activations",       "loss",
+                                        "local gradients", "reduced gradients", "state after the update",
+                                        "state on entry",  "checkpoints"};
+    fb_phrase covered = {"", 0}, holes = {"", 0};
+    char n[32];
+    if (report->cover_ranks == 0) {
+        fb_lines_add(lines, "Covered", NAMED, "unknown: %s",
+                     report->has_case ? "the bad step has no end in any ledger that was read" : "no update was applied");
+        return;
+    }
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        int level = report->cover.level[order[i]];
+        uint32_t tensors = report->cover.tensors[order[i]];
+        if (level == FB_COVER_NONE) fb_phrase_add(&holes, "%s%s", holes.used ? ", " : "", names[i]);
+        else if (level == FB_COVER_SUMMARY) fb_phrase_add(&covered, "%s%s (summary)", covered.used ? ", " : "", names[i]);
+        else if (level == FB_COVER_FULL && tensors < 2) fb_phrase_add(&covered, "%s%s", covered.used ? ", " : "", names[i]);
+        else {
+            fb_phrase_add(&covered, "%s%s (%s%s)", covered.used ? ", " : "", names[i],
+                          level == FB_COVER_FULL ? "all " : "in part: ", fb_thousands(tensors, n));
+        }
+    }
+    fb_phrase_add(&covered, "%s on %llu of ", covered.used ? "" : "nothing", (unsigned long long)report->cover_ranks);
+    if (report->world > 0) fb_phrase_add(&covered, "%d ranks", report->world);
+    else fb_phrase_add(&covered, "unknown ranks");
+    if (report->cover.exempt) fb_phrase_add(&covered, "; exempt by declaration: %u", report->cover.exempt);
+    if (holes.used) fb_phrase_add(&covered, ". Not covered: %s", holes.text);
+    fb_lines_add(lines, "Covered", NAMED, "%s", covered.text);
+}
+
+static void notes(fb_lines *lines, const char *label, const fb_notes *list)
+{
+    for (uint32_t i = 0; i < list->count; i++) fb_lines_add(lines, label, NAMED, "%s", list->text[i]);
+    if (list->dropped) fb_lines_add(lines, label, NAMED, "and %u more", list->dropped);
+}
+
+static void other_cases(fb_lines *lines, const fb_report *report)
+{
+    if (report->cases_before) {
+        fb_lines_add(lines, "Before", NAMED, "%llu earlier case%s, each withheld and over; the last: firstbad why a%d-%06lld",
+                     (unsigned long long)report->cases_before, plural(report->cases_before), report->attempt,
+                     (long long)report->previous_case_step);
+    }
+    if (report->cases_after) {
+        fb_lines_add(lines, "After", NAMED, "%llu later case%s; the next: firstbad why a%d-%06lld",
+                     (unsigned long long)report->cases_after, plural(report->cases_after), report->attempt,
+                     (long long)report->next_case_step);
+    }
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------------------- */
+
+static void case_text(fb_lines *lines, const fb_report *report)
+{
+    first_bad(lines, report);
+    spread(lines, report);
+    decision(lines, report);
+    reproduce(lines, report);
+    resume_from(lines, report, "5 Resume", NUMBERED);
+    fb_lines_blank(lines);
+    if (strcmp(report->cause_class, "undecidable") == 0) fb_lines_add(lines, "Cause", NAMED, "%s", report->cause);
+    else fb_lines_add(lines, "Cause", NAMED, "%s: %s", report->cause_class, report->cause);
+    if (report->witness[0]) fb_lines_add(lines, "Witness", NAMED, "%s", report->witness);
+    if (report->fix[0]) fb_lines_add(lines, "Fix", NAMED, "%s", report->fix);
+    coverage(lines, report);
+    if (report->case_folder[0]) fb_lines_add(lines, "Case", NAMED, "%s", report->case_folder);
+    else fb_lines_add(lines, "Case", NAMED, "%s has no folder; this was put together from the ledgers", report->case_id);
+    if (report->case_folder[0] && report->rebuilt)
+        fb_lines_add(lines, "Note", NAMED, "the case folder is incomplete; the ledgers filled the rest");
+    other_cases(lines, report);
+}
+
+static uint64_t most_steps(const fb_report *report)
+{
+    uint64_t steps = 0;
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        if (report->ranks[i].steps > steps) steps = report->ranks[i].steps;
+    }
+    return steps;
+}
+
+static void steps_text(fb_lines *lines, const fb_report *report, const char *label)
+{
+    uint64_t steps = most_steps(report), applied = 0, gated = 0, probing = 0, read = 0, duration = 0, guard = 0;
+    char a[32], b[32], c[32];
+    fb_phrase phrase = {"", 0};
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        const fb_report_rank *rank = &report->ranks[i];
+        read += (uint64_t)(rank->steps > 0);
+        applied += rank->applied;
+        gated += rank->gated;
+        duration += rank->duration_ns;
+        guard += rank->guard_ns;
+        if (rank->probing > probing) probing = rank->probing;
+    }
+    fb_phrase_add(&phrase, "%s step%s on %llu of ", fb_thousands(steps, a), plural(steps), (unsigned long long)read);
+    if (report->world > 0) fb_phrase_add(&phrase, "%d rank%s", report->world, plural((uint64_t)report->world));
+    else fb_phrase_add(&phrase, "an unknown number of ranks");
+    fb_phrase_add(&phrase, "; %s of %s applied updates had a clean vote over all gradients", fb_thousands(gated, b),
+                  fb_thousands(applied, c));
+    if (probing) fb_phrase_add(&phrase, "; %s probing skip%s of the loss scale", fb_thousands(probing, a), plural(probing));
+    if (duration) fb_phrase_add(&phrase, "; the guard took %.2f %% of the time", 100.0 * (double)guard / (double)duration);
+    fb_lines_add(lines, label, NAMED, "%s", phrase.text);
+}
+
+fb_status fb_report_why_text(const fb_report *report, int columns, int colour, char **text, fb_error *err)
+{
+    fb_lines lines;
+    fb_lines_init(&lines, columns, colour);
+    head(&lines, report);
+    if (report->status == FB_WHY_CASE) {
+        case_text(&lines, report);
+        notes(&lines, "Missing", &report->undecided);
+    } else {
+        notes(&lines, "Undecided", &report->undecided);
+        steps_text(&lines, report, report->status == FB_WHY_CLEAN ? "Clean" : "Recorded");
+        coverage(&lines, report);
+        resume_from(&lines, report, "Resume", NAMED);
+    }
+    notes(&lines, "Note", &report->notes);
+    return fb_lines_finish(&lines, text, err);
+}
