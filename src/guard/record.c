@@ -9,6 +9,8 @@
 #include "base/status.h"
 #include "guard/run.h"
 
+enum { SLOTS_KEPT = 2 };
+
 void fb_record_lost(struct fb_run *run, const fb_error *why)
 {
     run->lost++;
@@ -83,11 +85,15 @@ int fb_record_freeze(struct fb_run *run, const fb_rec_finding *finding)
         fb_record_lost(run, &why);
         return 0;
     }
-    if (fb_log_freeze(run->log, FB_REC_FIRST_BAD, run->scratch, bytes, NULL, &why) != FB_OK) {
-        fb_record_lost(run, &why);
-        return 0;
+    /* The first cases of an attempt go into set-aside space. A run with more of them than there are slots appends, synced, as long as
+       the disk takes it; the last two slots are kept for when it does not. */
+    if (fb_log_slots_free(run->log) <= SLOTS_KEPT &&
+        fb_log_append(run->log, FB_REC_FIRST_BAD, run->scratch, bytes, 1, NULL) == FB_OK) {
+        return 1;
     }
-    return 1;
+    if (fb_log_freeze(run->log, FB_REC_FIRST_BAD, run->scratch, bytes, NULL, &why) == FB_OK) return 1;
+    fb_record_lost(run, &why);
+    return 0;
 }
 
 void fb_record_verdict(struct fb_run *run, const fb_rec_verdict *verdict, int sync)
