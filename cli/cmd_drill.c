@@ -1,0 +1,322 @@
+/*
+ * firstbad drill: plant faults whose truth is known into a training on several ranks, and see whether each is found, placed, voted
+ * on and kept out of the state. Any difference fails.
+ */
+#include <errno.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "cli.h"
+#include "drill.h"
+
+static const char HELP[] =
+    "usage: firstbad drill [options]\n\n"
+    "Trains the built-in GPT on real text on several MPI ranks, once for each scenario, with a fault planted where\n"
+    "the truth is known, and compares: found at that step, rank and boundary; placed to tensor and index; the same\n"
+    "action on every rank; parameters and optimizer state unchanged, by digest. Healthy runs must stay silent.\n\n"
+    "  --ranks N          MPI ranks (4)\n"
+    "  --only LIST        scenarios by number or name, parted by commas\n"
+    "  --list             name them and end\n"
+    "  --precision P      fp32 or bf16, for the scenarios that have none of their own (fp32)\n"
+    "  --dir DIR          keep the run folders there; without it they lie in a temporary folder and go when all passed\n"
+    "  --keep             keep the temporary folder\n"
+    "  --trainer PROGRAM  another trainer with the options of firstbad-gpt; its faults are what a drill is for\n"
+    "  --verbose          expected and got for passed lines, too\n"
+    "  --json             one JSON object on standard output\n\n"
+    "Exit codes: 0 all passed, 1 a line failed, 2 wrong use, 3 no trainer, no mpirun or no folder.\n";
+
+typedef struct drill_options {
+    const char *ranks, *only, *precision, *dir, *trainer;
+    int list, keep, verbose, json;
+} drill_options;
+
+enum { SCENARIOS_MAX = 64, VERSION_MS = 5000 };
+
+/* ---- which scenarios --------------------------------------------------------------------------------------------------------- */
+
+static int print_list(void)
+{
+    for (int i = 0; i < drill_scenario_count; i++)
+        printf("%2d  %-18s %s\n", i + 1, drill_scenarios[i].id, drill_scenarios[i].fault);
+    return fflush(stdout) == 0 ? CLI_CLEAN : CLI_UNREADABLE;
+}
+
+static int find_scenario(const char *text)
+{
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (end != text && !*end) return number >= 1 && number <= drill_scenario_count ? (int)number - 1 : -1;
+    for (int i = 0; i < drill_scenario_count; i++) {
+        if (strcmp(drill_scenarios[i].id, text) == 0) return i;
+    }
+    return -1;
+}
+
+/* 0 after a message. */
+static int choose(const char *only, unsigned char chosen[SCENARIOS_MAX])
+{
+    char copy[1024], *save = NULL;
+    int any = 0;
+    memset(chosen, only ? 0 : 1, SCENARIOS_MAX);
+    if (!only) return 1;
+    (void)snprintf(copy, sizeof copy, "%s", only);
+    for (char *word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+        int at = find_scenario(word);
+        if (at < 0) {
+            cli_error("there is no scenario '%s'; firstbad drill --list names them", word);
+            return 0;
+        }
+        chosen[at] = 1;
+        any = 1;
+    }
+    if (!any) cli_error("--only names no scenario");
+    return any;
+}
+
+/* ---- what is needed ---------------------------------------------------------------------------------------------------------- */
+
+static int find_trainer(const char *given, char out[FB_OS_PATH_MAX])
+{
+    static const char *const places[] = {"firstbad-gpt", "../libexec/firstbad/firstbad-gpt"};
+    char self[FB_OS_PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash;
+    if (given) {
+        if (access(given, X_OK) == 0 && realpath(given, out)) return 1;
+        cli_error("use trainer %s: %s", given, strerror(errno));
+        return 0;
+    }
+    self[n > 0 ? n : 0] = '\0';
+    slash = strrchr(self, '/');
+    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
+        *slash = '\0';
+        if (fb_os_join(out, FB_OS_PATH_MAX, self, places[i], NULL) == FB_OK && access(out, X_OK) == 0) return 1;
+    }
+    cli_error("cannot find firstbad-gpt beside %s; it is built where MPI is installed (Debian: libopenmpi-dev openmpi-bin)", self);
+    return 0;
+}
+
+static int find_launcher(int *oversubscribe)
+{
+    char launcher[] = "mpirun", option[] = "--version", text[4096];
+    char *const words[] = {launcher, option, NULL};
+    if (process_capture(words, text, sizeof text, VERSION_MS) != 0) {
+        cli_error("cannot run mpirun, which a drill needs (Debian: openmpi-bin)");
+        return 0;
+    }
+    *oversubscribe = strstr(text, "Open MPI") != NULL || strstr(text, "OpenRTE") != NULL;
+    return 1;
+}
+
+static int make_dir(const drill_options *options, drill_settings *settings)
+{
+    const char *base = getenv("TMPDIR");
+    fb_error err;
+    if (options->dir) {
+        if (fb_os_mkdirs(fb_os_posix(), options->dir, &err) != FB_OK) return cli_fail(&err), 0;
+        if (realpath(options->dir, settings->dir)) return 1;
+        cli_error("use folder %s: %s", options->dir, strerror(errno));
+        return 0;
+    }
+    (void)snprintf(settings->dir, sizeof settings->dir, "%.3000s/firstbad-drill-XXXXXX", base && *base ? base : "/tmp");
+    if (mkdtemp(settings->dir)) return 1;
+    cli_error("make a temporary folder %s: %s", settings->dir, strerror(errno));
+    return 0;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *walk)
+{
+    (void)info;
+    (void)type;
+    (void)walk;
+    return remove(path);
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------------------- */
+
+static void show_progress(int done, int count, const char *fault)
+{
+    enum { WIDTH = 24 };
+    char bar[WIDTH + 1];
+    if (!isatty(STDERR_FILENO)) return;
+    for (int i = 0; i < WIDTH; i++) bar[i] = i * count < done * WIDTH ? '=' : ' ';
+    bar[WIDTH] = '\0';
+    fprintf(stderr, "\r\033[K[%s] %d of %d  %.48s", bar, done, count, fault);
+}
+
+static void clear_progress(void)
+{
+    if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
+}
+
+static void add_guard_time(const drill_result *result, drill_summary *summary)
+{
+    for (int32_t i = 0; i < result->world.ranks; i++) {
+        const drill_rank *rank = &result->world.rank[i];
+        for (uint64_t k = 0; k < rank->step_count; k++) {
+            if (!(rank->steps[k].flags & FB_STEP_APPLIED)) continue;
+            summary->guard_ns += rank->steps[k].guard_ns;
+            summary->duration_ns += rank->steps[k].duration_ns;
+        }
+    }
+}
+
+/* The five answers of the headline's run, as `firstbad why` gives them. */
+static void show_answers(const drill_result *result, const drill_settings *settings)
+{
+    fb_error err;
+    char *text = NULL;
+    printf("A GPT of 4 layers learns to write on %d ranks, from real text. In step %" PRId64
+           " one gradient of one tensor on rank %d\n"
+           "becomes Inf. This is what `firstbad why` then says:\n\n",
+           settings->ranks, result->scenario->step, result->truth_rank);
+    if (!result->job.report) return;
+    if (fb_report_why_text(result->job.report, cli_columns(stdout), cli_colour(stdout), &text, &err) == FB_OK) fputs(text, stdout);
+    fb_free(text);
+    puts("");
+}
+
+static void run_one(drill_result *result, int at, const drill_settings *settings, drill_summary *summary)
+{
+    result->scenario = &drill_scenarios[at];
+    result->number = at + 1;
+    drill_run(result, settings);
+    drill_judge(result, settings);
+    add_guard_time(result, summary);
+    if (drill_passed(result)) summary->passed++;
+    else summary->failed++;
+}
+
+/* The headline comes first, because its answers do; the table has it in its place. */
+static fb_status run_all(const unsigned char chosen[SCENARIOS_MAX], const drill_options *options, const drill_settings *settings,
+                         drill_result *results[SCENARIOS_MAX], drill_summary *summary, fb_error *err)
+{
+    int count = 0, done = 0;
+    int64_t begun = process_now_ms();
+    for (int i = 0; i < drill_scenario_count; i++) count += chosen[i];
+    for (int turn = -1; turn < drill_scenario_count; turn++) {
+        int at = turn < 0 ? drill_headline : turn;
+        if (!chosen[at]) continue;
+        if (!results[at]) {
+            show_progress(done, count, drill_scenarios[at].fault);
+            results[at] = fb_calloc(1, sizeof *results[at]);
+            if (!results[at]) return fb_fail(err, FB_E_NOMEM, "run a scenario: no memory");
+            run_one(results[at], at, settings, summary);
+            done++;
+            clear_progress();
+        }
+        if (options->json) continue;
+        if (turn < 0) {
+            show_answers(results[at], settings);
+            continue;
+        }
+        if (done == 1 || turn == 0) drill_print_head();
+        drill_print_line(results[at], settings->ranks, options->verbose);
+    }
+    summary->ms = process_now_ms() - begun;
+    return FB_OK;
+}
+
+static void print_end(drill_result *const results[SCENARIOS_MAX], const drill_options *options, const drill_settings *settings,
+                      const drill_summary *summary, const char *again, int kept)
+{
+    const drill_result *ordered[SCENARIOS_MAX];
+    int count = 0;
+    for (int i = 0; i < drill_scenario_count; i++) {
+        if (results[i]) ordered[count++] = results[i];
+    }
+    if (options->json) drill_print_json(ordered, count, summary, settings);
+    else drill_print_summary(summary, settings, again, kept ? settings->dir : NULL);
+}
+
+static int drill(const unsigned char chosen[SCENARIOS_MAX], const drill_options *options, const drill_settings *settings,
+                 const char *again)
+{
+    drill_result *results[SCENARIOS_MAX] = {NULL};
+    drill_summary summary = {0, 0, 0, 0, 0};
+    fb_error err;
+    fb_status status = run_all(chosen, options, settings, results, &summary, &err);
+    int kept = options->dir || options->keep || summary.failed || status != FB_OK;
+    if (status == FB_OK) print_end(results, options, settings, &summary, again, kept);
+    for (int i = 0; i < SCENARIOS_MAX; i++) {
+        if (results[i]) drill_release(results[i]);
+        fb_free(results[i]);
+    }
+    if (!kept) (void)nftw(settings->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    if (status != FB_OK) return cli_fail(&err);
+    return summary.failed ? CLI_BAD : CLI_CLEAN;
+}
+
+/* ---- options ----------------------------------------------------------------------------------------------------------------- */
+
+/* What would repeat this drill. */
+static void say_again(int argc, char **argv, char out[1024])
+{
+    size_t used = (size_t)snprintf(out, 1024, "firstbad drill");
+    for (int i = 1; i < argc && used < 1024; i++) used += (size_t)snprintf(out + used, 1024 - used, " %s", argv[i]);
+}
+
+/* A drill decides by itself what its runs see. */
+static void forget_environment(void)
+{
+    static const char *const names[] = {"FIRSTBAD_DIR",       "FIRSTBAD_RUN_ID", "FIRSTBAD_ATTEMPT", "FIRSTBAD_ON_BAD",
+                                        "FIRSTBAD_MAX_SKIPS", "FIRSTBAD_INJECT", "FIRSTBAD_SET"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) (void)unsetenv(names[i]);
+}
+
+/* -1: go on. */
+static int read_options(int argc, char **argv, drill_options *given, drill_settings *settings)
+{
+    const cli_option options[] = {{"--ranks", NULL, &given->ranks},         {"--only", NULL, &given->only},
+                                  {"--precision", NULL, &given->precision}, {"--dir", NULL, &given->dir},
+                                  {"--trainer", NULL, &given->trainer},     {"--list", &given->list, NULL},
+                                  {"--keep", &given->keep, NULL},           {"--verbose", &given->verbose, NULL},
+                                  {"--json", &given->json, NULL},           {NULL, NULL, NULL}};
+    const char *word = NULL;
+    long long ranks = 4;
+    int words, code;
+    if (!cli_parse(argc, argv, options, HELP, &word, 1, &words, &code)) return code;
+    if (words) {
+        cli_error("a drill runs the built-in trainer; drilling a command of your own, '%s', is not built", word);
+        return CLI_USAGE;
+    }
+    if (given->ranks && !cli_number("--ranks", given->ranks, 2, &ranks)) return CLI_USAGE;
+    if (ranks > DRILL_RANKS_MAX) {
+        cli_error("--ranks goes up to %d", DRILL_RANKS_MAX);
+        return CLI_USAGE;
+    }
+    if (given->precision && strcmp(given->precision, "fp32") != 0 && strcmp(given->precision, "bf16") != 0) {
+        cli_error("--precision is fp32 or bf16: in fp16 one overflow is what the loss scale probes for; scenarios fp16-overflow "
+                  "and healthy-fp16 drill it");
+        return CLI_USAGE;
+    }
+    settings->ranks = (int32_t)ranks;
+    settings->precision = given->precision;
+    return -1;
+}
+
+int fb_cmd_drill(int argc, char **argv)
+{
+    drill_options options;
+    drill_settings settings;
+    unsigned char chosen[SCENARIOS_MAX];
+    char trainer[FB_OS_PATH_MAX], again[1024];
+    int code;
+    memset(&options, 0, sizeof options);
+    memset(&settings, 0, sizeof settings);
+    if ((code = read_options(argc, argv, &options, &settings)) >= 0) return code;
+    if (options.list) return print_list();
+    if (!choose(options.only, chosen)) return CLI_USAGE;
+    if (!find_trainer(options.trainer, trainer) || !find_launcher(&settings.oversubscribe) || !make_dir(&options, &settings))
+        return CLI_UNREADABLE;
+    settings.trainer = trainer;
+    say_again(argc, argv, again);
+    forget_environment();
+    return drill(chosen, &options, &settings, again);
+}

@@ -1,0 +1,270 @@
+/*
+ * firstbad run: guard a command that links firstbad. Chooses run and attempt, sets the environment that fb_run_open reads, stays
+ * the parent, passes signals on, and says at the end what the run folder holds.
+ */
+#include <getopt.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_write.h"
+#include "base/status.h"
+#include "cli.h"
+#include "evidence/site.h"
+#include "run_job.h"
+
+static const char HELP[] =
+    "usage: firstbad run [options] -- COMMAND [ARGUMENT...]\n"
+    "\n"
+    "Run a command guarded by firstbad: every program below it that links firstbad records into one run folder, under one policy.\n"
+    "Put it in front of the launcher:  firstbad run -- mpirun -n 8 ./train\n"
+    "\n"
+    "  --dir DIR             folder that holds runs (default: FIRSTBAD_DIR, else firstbad-runs)\n"
+    "  --run-id ID           name of the run; a name that exists gets one more attempt\n"
+    "                        (default: FIRSTBAD_RUN_ID, SLURM_JOB_ID, TORCHELASTIC_RUN_ID, else made from the time)\n"
+    "  --on-bad WHAT         skip: leave the bad update out; halt: stop at the first; observe: record and change nothing\n"
+    "                        (default: what the program asks for, which is skip unless it says otherwise)\n"
+    "  --max-skips N         bad updates in a row that are left out before the run halts (default: 3)\n"
+    "  --inject SPEC         plant a fault, for example grad-inf@step=20,rank=1,site=h.2.mlp; may be repeated (docs/injection.md)\n"
+    "  --set KEY=VALUE       record a fact about the run, for example dataset_version=3; may be repeated\n"
+    "  --json                what is said at the end as one line of JSON, on standard error as well: standard output is the "
+    "command's\n"
+    "  -h, --help            this text\n"
+    "\n"
+    "Exit code: the command's own; 128 + N when signal N ended it; 86 when firstbad halted the job; 127 when there is no such "
+    "command,\n"
+    "126 when it cannot be executed; 2 for wrong use; 3 when the run folder cannot be made.\n"
+    "\n"
+    "Afterwards:  firstbad why\n";
+
+/* ---- what is said at the end, for people ------------------------------------------------------------------------------------- */
+
+static void finding_name(const fb_rec_finding *finding, char *out, size_t room)
+{
+    (void)snprintf(out, room, "%.*s%s%.*s", (int)finding->module.bytes, finding->module.data,
+                   finding->module.bytes && finding->tensor.bytes ? "." : "", (int)finding->tensor.bytes, finding->tensor.data);
+}
+
+static void finding_index(const fb_rec_finding *finding, char *out, size_t room)
+{
+    int64_t index[FB_DIMS_MAX];
+    int32_t n = fb_site_unravel(finding->shape, finding->ndim, finding->first_index, index);
+    size_t used = 0;
+    out[0] = '\0';
+    if (finding->first_index == FB_NO_INDEX) return;
+    if (n == 0) {
+        (void)snprintf(out, room, "[%" PRIu64 "]", finding->first_index);
+        return;
+    }
+    for (int32_t i = 0; i < n && used < room; i++) {
+        used += (size_t)snprintf(out + used, room - used, "%s%" PRId64 "%s", i ? ", " : "[", index[i], i + 1 == n ? "]" : "");
+    }
+}
+
+static const fb_rec_finding *first_of(const fb_report *report)
+{
+    return report->first == UINT64_MAX ? NULL : &report->findings[report->first].rec;
+}
+
+static const char *boundary_words(int32_t boundary)
+{
+    static const char *const words[] = {
+        "",          "state on entry", "batch", "activation", "loss", "gradient", "reduced gradient", "state after the update",
+        "checkpoint"};
+    return boundary >= FB_ENTRY && boundary <= FB_CHECKPOINT ? words[boundary] : "value";
+}
+
+static void say_head(const fb_report *report, const fb_rec_finding *first)
+{
+    char world[32] = "all ranks";
+    if (report->world > 0) (void)snprintf(world, sizeof world, "%d rank%s", report->world, report->world == 1 ? "" : "s");
+    fprintf(stderr, "firstbad: step %" PRId64 " ", report->step);
+    if (report->applied_on) fprintf(stderr, "was applied on %" PRIu64 " of %s", report->applied_on, world);
+    else fprintf(stderr, "was not applied on any of %s", world);
+    if (first && first->kind == FB_KIND_ALL_IGNORED)
+        fprintf(stderr, ": nothing to learn from in the batch of rank %d\n", first->rank);
+    else if (first && first->kind == FB_KIND_OUT_OF_RANGE)
+        fprintf(stderr, ": value out of range in the batch of rank %d\n", first->rank);
+    else if (first && first->kind == FB_KIND_DOMAIN)
+        fprintf(stderr, ": %s out of its domain on rank %d\n", boundary_words(first->boundary), first->rank);
+    else if (first) fprintf(stderr, ": non-finite %s on rank %d\n", boundary_words(first->boundary), first->rank);
+    else if (report->has_no_vote && report->no_vote_count == 1) fprintf(stderr, ": no vote of rank %d\n", report->no_vote_ranks[0]);
+    else if (report->has_no_vote) fprintf(stderr, ": no vote of %" PRIu64 " ranks\n", report->no_vote_count);
+    else fputc('\n', stderr);
+}
+
+static void say_first(const fb_rec_finding *first)
+{
+    char name[600], index[200];
+    finding_name(first, name, sizeof name);
+    finding_index(first, index, sizeof index);
+    fprintf(stderr, "  first bad   %s, %s, rank %d, micro-step %d", name, fb_boundary_name(first->boundary), first->rank,
+            first->micro_step);
+    fprintf(stderr, ": %s x %" PRIu64 "%s%s%s\n", fb_kind_name(first->kind), first->count, index[0] ? ", first at " : "", index,
+            first->injected ? " (injected)" : "");
+}
+
+static const char *yes_no(int32_t answer)
+{
+    return answer == FB_ANSWER_YES ? "yes" : answer == FB_ANSWER_NO ? "no" : "unknown";
+}
+
+static void say_case(const run_job *job)
+{
+    const fb_report *report = job->report;
+    const fb_rec_finding *first = first_of(report);
+    say_head(report, first);
+    if (first) say_first(first);
+    if (report->witness[0]) fprintf(stderr, "  proof       %s\n", report->witness);
+    fprintf(stderr, "  spread      collective: %s   parameters: %s   optimizer state: %s\n", yes_no(report->collective),
+            yes_no(report->parameters), yes_no(report->optimizer_state));
+    if (job->halted)
+        fprintf(stderr, "  next        halted after %" PRIu64 " bad update%s in a row\n", report->case_updates,
+                report->case_updates == 1 ? "" : "s");
+    else if (report->action >= 0) {
+        fprintf(stderr, "  next        %s; the command ended by itself, with code %d\n", fb_action_name(report->action), job->code);
+    } else fprintf(stderr, "  next        the command ended, with code %d\n", job->code);
+    fprintf(stderr, "  case        %s\n              firstbad why %s\n",
+            report->case_folder[0] ? report->case_folder : report->folder,
+            report->case_folder[0] ? report->case_folder : report->folder);
+}
+
+static void say_nothing_guarded(const run_job *job)
+{
+    fprintf(stderr,
+            "firstbad: nothing was guarded: no program below this command opened run %s.\n"
+            "It has to link firstbad and call fb_run_open (docs/integrating.md). On several nodes the launcher must pass the "
+            "FIRSTBAD_\n"
+            "variables on, for example  mpirun -x FIRSTBAD_DIR -x FIRSTBAD_RUN_ID -x FIRSTBAD_ATTEMPT\n",
+            job->run_id);
+}
+
+static void say(const run_job *job)
+{
+    const char *command = job->options->command[0];
+    if (job->start_errno) fprintf(stderr, "firstbad run: start %s: %s\n", command, strerror(job->start_errno));
+    else if (job->ledgers == 0) say_nothing_guarded(job);
+    else if (!job->report)
+        fprintf(stderr, "firstbad run: the run was guarded, and its folder cannot be read: %s\n", job->why.message);
+    else if (job->report->has_case) say_case(job);
+    else if (job->report->status == FB_WHY_UNDECIDED) fprintf(stderr, "firstbad: undecided; see  firstbad why %s\n", job->folder);
+    if (job->why.code != FB_OK && job->report) fprintf(stderr, "firstbad run: %s\n", job->why.message);
+}
+
+/* ---- for programs ------------------------------------------------------------------------------------------------------------ */
+
+static void say_json(const run_job *job)
+{
+    const fb_report *report = job->report;
+    fb_json json;
+    fb_json_init(&json, 0);
+    fb_json_object_begin(&json);
+    fb_json_key_string(&json, "run_id", job->run_id);
+    fb_json_key_int(&json, "attempt", job->attempt);
+    fb_json_key_string(&json, "folder", job->folder);
+    fb_json_key_bool(&json, "guarded", job->ledgers > 0);
+    fb_json_key_uint(&json, "ranks", job->ledgers);
+    fb_json_key_string(&json, "status", report ? fb_why_status_name(report->status) : NULL);
+    fb_json_key_string(&json, "case", report && report->has_case ? report->case_id : NULL);
+    if (report && report->has_case) fb_json_key_int(&json, "step", report->step);
+    else fb_json_key_null(&json, "step");
+    fb_json_key_bool(&json, "halted", job->halted);
+    fb_json_key_int(&json, "code", job->code);
+    if (job->signal) fb_json_key_int(&json, "signal", job->signal);
+    else fb_json_key_null(&json, "signal");
+    fb_json_key_int(&json, "exit", job->exit_code);
+    fb_json_key_string(&json, "error",
+                       job->start_errno         ? strerror(job->start_errno)
+                       : job->why.code != FB_OK ? job->why.message
+                                                : NULL);
+    fb_json_object_end(&json);
+    fprintf(stderr, "%s\n", fb_json_text(&json));
+    fb_json_release(&json);
+}
+
+/* ---- options ----------------------------------------------------------------------------------------------------------------- */
+
+enum { OPT_DIR = 1000, OPT_RUN_ID, OPT_ON_BAD, OPT_MAX_SKIPS, OPT_INJECT, OPT_SET, OPT_JSON };
+
+static const struct option OPTIONS[] = {
+    {"dir", required_argument, NULL, OPT_DIR},
+    {"run-id", required_argument, NULL, OPT_RUN_ID},
+    {"on-bad", required_argument, NULL, OPT_ON_BAD},
+    {"max-skips", required_argument, NULL, OPT_MAX_SKIPS},
+    {"inject", required_argument, NULL, OPT_INJECT},
+    {"set", required_argument, NULL, OPT_SET},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+static fb_status add_setting(run_job_options *options, const char *text, fb_error *err)
+{
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text || strchr(text, '\n')) {
+        return fb_fail(err, FB_E_USAGE, "read --set: expected KEY=VALUE in one line, found '%.60s'", text);
+    }
+    return run_job_append(options->set, text, '\n', err);
+}
+
+/* -1: go on; else the exit code. */
+static int take_option(run_job_options *options, int opt, const char *word, int *json)
+{
+    fb_error err;
+    fb_status status = FB_OK;
+    switch (opt) {
+    case OPT_DIR: options->dir = optarg; break;
+    case OPT_RUN_ID: options->run_id = optarg; break;
+    case OPT_ON_BAD: options->on_bad = optarg; break;
+    case OPT_MAX_SKIPS: options->max_skips = optarg; break;
+    case OPT_INJECT: status = run_job_append(options->inject, optarg, ';', &err); break;
+    case OPT_SET: status = add_setting(options, optarg, &err); break;
+    case OPT_JSON: *json = 1; break;
+    case 'h': return cli_print(HELP);
+    case ':': cli_error("run: %s wants a value; see firstbad run --help", word); return CLI_USAGE;
+    default: cli_error("run has no option %s; see firstbad run --help", word); return CLI_USAGE;
+    }
+    if (status == FB_OK) return -1;
+    (void)cli_fail(&err);
+    return CLI_USAGE;
+}
+
+/* The first word that is no option begins the command, with or without "--" before it. */
+static int read_options(run_job_options *options, int argc, char **argv, int *json)
+{
+    int opt;
+    opterr = 0;
+    optind = 0;
+    while ((opt = getopt_long(argc, argv, "+:h", OPTIONS, NULL)) != -1) {
+        int code = take_option(options, opt, argv[optind - 1], json);
+        if (code >= 0) return code;
+    }
+    if (optind >= argc) {
+        cli_error("run wants a command: firstbad run -- COMMAND; see firstbad run --help");
+        return CLI_USAGE;
+    }
+    options->command = argv + optind;
+    return -1;
+}
+
+int fb_cmd_run(int argc, char **argv)
+{
+    run_job_options options;
+    run_job job;
+    fb_error err;
+    int json = 0, code;
+    memset(&options, 0, sizeof options);
+    options.output = -1;
+    if ((code = read_options(&options, argc, argv, &json)) >= 0) return code;
+    if (run_job_open(&job, &options, &err) != FB_OK) return cli_fail(&err);
+    process_hold_signals();
+    if (run_job_start(&job) == 0) process_wait_forwarding(&job.child);
+    run_job_close(&job);
+    if (json) say_json(&job);
+    else say(&job);
+    code = job.exit_code;
+    run_job_release(&job);
+    return code;
+}

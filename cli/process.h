@@ -1,0 +1,53 @@
+/*
+ * Child processes of the tool: start, signal, wait. What the library leaves to the tool by design: it never forks.
+ *
+ *   process_start, then process_wait_forwarding (for `run`)
+ *               or process_wait_ms, process_kill_group (for `drill`)
+ *
+ * A child leads a process group of its own. A signal that reaches us is passed on to that group, and the terminal's own signals
+ * reach us alone, so that one Ctrl-C is one SIGINT for the job. The terminal is handed to the child's group when it asks for it by
+ * reading.
+ */
+#ifndef CLI_PROCESS_H
+#define CLI_PROCESS_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "firstbad/firstbad.h"
+
+typedef struct process {
+    pid_t pid; /* 0: none */
+    int ended;
+    int status; /* of waitpid, when ended */
+} process;
+
+/**
+ * Start argv[0], found in PATH. When we die, the child gets SIGTERM.
+ * env     set in the child beside our own environment; a NULL value takes the variable away.
+ * output  descriptor for its standard output and error; -1: ours.
+ * Returns 0, or the errno that kept it from starting (ENOENT: no such command).
+ */
+int process_start(process *child, char *const argv[], const fb_pair *env, size_t env_count, int output);
+
+/* Wait for the end, passing on SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and stopping and going on with the child. */
+void process_wait_forwarding(process *child);
+/* From before process_start on, signals to pass on are held back until process_wait_forwarding. */
+void process_hold_signals(void);
+
+/* 1 when it ended within the time; ms 0 only looks. */
+int process_wait_ms(process *child, int64_t ms);
+void process_kill_group(const process *child, int signal_number);
+
+/* The exit code a shell would give: its own, or 128 + the signal that ended it. */
+int process_exit_code(const process *child);
+/* The signal that ended it, or 0. */
+int process_exit_signal(const process *child);
+
+/* Standard output of a short command, its last line end cut; -1 when it fails, says too much, or takes longer than `ms`. */
+int process_capture(char *const argv[], char *out, size_t room, int64_t ms);
+
+int64_t process_now_ms(void);
+void process_sleep_ms(int64_t ms);
+
+#endif
