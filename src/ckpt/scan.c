@@ -102,22 +102,25 @@ static fb_status scan_piece(const fb_ckpt_tensor *tensor, tally *t, const uint8_
  * Can elements of this format be non-finite? Asked of the scanner itself, so that there is one truth about formats. A scanner that
  * cannot work must not make a file look as if there were nothing to find in it.
  */
-static fb_status ask_scanner(int32_t dtype, int *look, fb_error *err)
+static fb_status ask_scanner(fb_ckpt_scan *scan, int32_t dtype, int *look, fb_error *err)
 {
     static const uint64_t zero[2];
     fb_scan_result result = FB_SCAN_RESULT_INIT;
     fb_view view;
     fb_status status;
     *look = 0;
-    if (dtype == 0) return FB_OK;
-    memset(&view, 0, sizeof view);
-    view.data = (void *)(uintptr_t)zero;
-    view.count = 1;
-    view.dtype = dtype;
-    view.device = -1;
-    status = fb_scan(&view, &result, err);
-    *look = status == FB_OK && result.checked;
-    return status;
+    if (dtype <= 0 || dtype >= FB_CKPT_DTYPES) return FB_OK;
+    if (scan->answers[dtype] == 0) {
+        memset(&view, 0, sizeof view);
+        view.data = (void *)(uintptr_t)zero;
+        view.count = 1;
+        view.dtype = dtype;
+        view.device = -1;
+        if ((status = fb_scan(&view, &result, err)) != FB_OK) return status;
+        scan->answers[dtype] = result.checked ? FB_CKPT_LOOK : FB_CKPT_NOTHING;
+    }
+    *look = scan->answers[dtype] == FB_CKPT_LOOK;
+    return FB_OK;
 }
 
 /* All bytes of a tensor pass through here, scanned or not, so that the digest sees the file in order. */
@@ -211,7 +214,7 @@ static fb_status scan_tensor(fb_ckpt_scan *scan, fb_ckpt_file *file, const fb_ck
 {
     tally t;
     int look;
-    fb_status status = ask_scanner(tensor->dtype, &look, err);
+    fb_status status = ask_scanner(scan, tensor->dtype, &look, err);
     if (status != FB_OK) return status;
     memset(&t, 0, sizeof t);
     t.first_index = FB_NO_INDEX;

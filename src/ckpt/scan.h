@@ -6,13 +6,16 @@
 
 #include "ckpt/reader.h"
 
+enum { FB_CKPT_DTYPES = 64, FB_CKPT_LOOK = 1, FB_CKPT_NOTHING = 2 };
+
 /* One call of fb_ckpt_scan_path. */
 typedef struct fb_ckpt_scan {
     const fb_os *os;
     fb_ckpt_options options; /* never NULL inside; zeros still stand for defaults */
     fb_ckpt_sink sink;       /* all zero when the caller has none */
     fb_ckpt_summary *summary;
-    int32_t reason_of; /* outcome that summary->reason belongs to */
+    int32_t reason_of;               /* outcome that summary->reason belongs to */
+    uint8_t answers[FB_CKPT_DTYPES]; /* of the scanner, by format: FB_CKPT_LOOK, FB_CKPT_NOTHING; 0: not asked yet */
     /* Told of each tensor, for the check against a folder's index. May be NULL. */
     void (*on_tensor)(void *ctx, const char *tensor);
     void *on_tensor_ctx;
