@@ -433,6 +433,102 @@ static void test_guard__skip_is_proven_by_equal_digests_and_a_cheat_is_found(voi
     world_close(&w);
 }
 
+static int64_t time_runs_back(void *ctx)
+{
+    static int64_t now = INT64_C(1900000000000000000);
+    (void)ctx;
+    return now -= 1000000000;
+}
+
+/* P3: a restart counts the same steps again, under a clock that went back; both first-bad records stay, each in its attempt. */
+static void test_guard__restart_with_the_same_steps_keeps_both_first_bad_records(void **state)
+{
+    world w;
+    struct spot first = {0, 0, 0, 1, NAN_BITS, 0}, second = {1, 0, 1, 3, INF_BITS, 0};
+    fb_os os = *fb_os_posix();
+    fb_rec_finding finding;
+    uint8_t payload[FB_REC_BYTES_MAX];
+    char path[160];
+    int count;
+    (void)state;
+    os.realtime_ns = time_runs_back;
+    world_init(&w, 2);
+    w.os = &os;
+    world_open(&w);
+    assert_int_equal(world_step(&w, 4, spoil_grad, &first), FB_SKIP);
+    for (int i = 0; i < 2; i++) fb_run_close(w.rank[i].run);
+    w.config.attempt = 2;
+    world_open(&w);
+    assert_int_equal(world_step(&w, 4, spoil_grad, &second), FB_SKIP);
+    assert_string_equal(w.rank[0].verdict.case_id, "a2-000004");
+    read_frozen(&w, 0, &finding, payload, &count);
+    assert_int_equal(count, 1);
+    assert_int_equal(finding.attempt, 1);
+    assert_int_equal(finding.first_index, 1);
+    (void)snprintf(path, sizeof path, "%s/test/cases/a1-000004/first_bad.json", w.dir);
+    assert_int_equal(access(path, R_OK), 0);
+    (void)snprintf(path, sizeof path, "%s/test/cases/a2-000004/first_bad.json", w.dir);
+    assert_int_equal(access(path, R_OK), 0);
+    world_close(&w);
+}
+
+/* P2: what ranks must have in common is in the vote: here one was started with another policy, or resumed with another loss scale. */
+static void test_guard__ranks_with_another_policy_or_scale_are_exposed(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 2; which++) {
+        world w;
+        fb_scaler_state scaler = {1024.0, 0, 1};
+        fb_error err;
+        world_init(&w, 3);
+        w.config.scaler.enabled = which;
+        world_open(&w);
+        if (which == 0) {
+            fb_run_close(w.rank[2].run);
+            w.config.rank = 2;
+            w.config.attempt = 1;
+            w.config.max_skips = 5;
+            w.config.run_id = "other-folder"; /* a file of its own; the vote compares what it hashes of the run as well */
+            assert_int_equal(fb_run_open(&w.rank[2].run, &w.config, &err), FB_OK);
+            w.rank[2].run->run_hash = w.rank[0].run->run_hash;
+            world_sites(&w.rank[2]);
+        } else {
+            assert_int_equal(fb_run_scaler_set(w.rank[1].run, &scaler, &err), FB_OK);
+        }
+        assert_int_equal(world_step(&w, 0, NULL, NULL), FB_HALT);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(w.rank[i].verdict.unanimous, 0);
+            assert_int_equal(w.rank[i].applied, FB_E_WITHHELD);
+        }
+        world_close(&w);
+    }
+}
+
+/* A dynamic loss scale: the first overflows are probing, no case, and the scale comes down as torch's does. */
+static void test_guard__overflow_under_a_dynamic_scale_is_probing_until_it_is_not(void **state)
+{
+    world w;
+    struct spot spot = {0, 0, 0, 0, INF_BITS, 0};
+    int64_t step = 0;
+    (void)state;
+    world_init(&w, 2);
+    w.config.scaler.enabled = 1;
+    world_open(&w);
+    assert_true(fb_run_loss_scale(w.rank[0].run) == 65536.0);
+    for (; step < 3; step++) {
+        assert_int_equal(world_step(&w, step, spoil_grad, &spot), FB_SKIP);
+        assert_int_equal(w.rank[1].verdict.fault, 0);
+        assert_string_equal(w.rank[1].verdict.case_id, "");
+    }
+    assert_true(fb_run_loss_scale(w.rank[0].run) == 8192.0);
+    assert_int_equal(world_step(&w, step++, NULL, NULL), FB_PROCEED);
+    assert_true(fb_run_loss_scale(w.rank[1].run) == 8192.0);
+    while (!w.rank[0].run->gate.halted && step < 100) (void)world_step(&w, step++, spoil_grad, &spot);
+    assert_true(step < 40);
+    assert_true(strlen(w.rank[0].verdict.case_id) > 0);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +549,9 @@ int main(void)
         cmocka_unit_test(test_guard__ranks_at_different_steps_are_exposed_and_nobody_updates),
         cmocka_unit_test(test_guard__failed_vote_is_no_quorum_and_never_an_update),
         cmocka_unit_test(test_guard__skip_is_proven_by_equal_digests_and_a_cheat_is_found),
+        cmocka_unit_test(test_guard__restart_with_the_same_steps_keeps_both_first_bad_records),
+        cmocka_unit_test(test_guard__ranks_with_another_policy_or_scale_are_exposed),
+        cmocka_unit_test(test_guard__overflow_under_a_dynamic_scale_is_probing_until_it_is_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
