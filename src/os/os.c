@@ -135,7 +135,7 @@ int64_t fb_os_sync_dir(const fb_os *os, const char *dir)
     if (fd < 0) return fd;
     status = fb_os_fsync(os, (int)fd);
     /* Some network file systems have no fsync of a folder; their names are durable when the call that made them returns. */
-    if (status == -EINVAL || status == -EROFS) status = 0;
+    if (status == -EINVAL || status == -EROFS || status == -ENOSYS || status == -EOPNOTSUPP) status = 0;
     (void)os->close(os->ctx, (int)fd);
     return status;
 }

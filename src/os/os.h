@@ -5,7 +5,9 @@
  * Every call of the table returns a value >= 0, or a negative errno (-ENOSPC). A table call may be interrupted (-EINTR) or move
  * fewer bytes than asked; the fb_os_* functions below deal with both, so call those, and the table itself only for calls that
  * cannot be interrupted (clocks, getpid, stat, link, rename, unlink, mkdir, close).
- * Thread safety: the POSIX table has no state. Processes and signals are the affair of the command-line tool, not of this table.
+ * Writes beyond the process's file size limit are refused with -EFBIG before the system sees them: it would answer with SIGXFSZ,
+ * which kills the process that we are a guest in. Thread safety: the POSIX table has no state. Processes and signals are the
+ * affair of the command-line tool, not of this table.
  */
 #ifndef FB_OS_OS_H
 #define FB_OS_OS_H
@@ -54,6 +56,7 @@ typedef struct fb_os {
     int64_t (*lock)(void *ctx, int fd, int how);    /* whole file, exclusive, this open file's own; -EAGAIN: another holds it */
     int64_t (*realtime_ns)(void *ctx);              /* since 1970; may go back */
     int64_t (*monotonic_ns)(void *ctx);             /* never goes back; its zero means nothing */
+    int64_t (*sleep_ns)(void *ctx, uint64_t ns);    /* at least so long, or -EINTR */
     int64_t (*getpid)(void *ctx);
     int64_t (*hostname)(void *ctx, char *text, size_t bytes);
     int64_t (*realpath)(void *ctx, const char *path, char *text, size_t bytes); /* absolute, no symbolic links; must exist */

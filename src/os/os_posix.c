@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,9 +37,18 @@ static int64_t posix_read(void *ctx, int fd, void *data, size_t bytes)
     return result(read(fd, data, bytes));
 }
 
+/* Asked at each write, since a process may change its limit; a fifth of what the write costs. */
+static int beyond_size_limit(uint64_t end)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && end > (uint64_t)limit.rlim_cur;
+}
+
 static int64_t posix_write(void *ctx, int fd, const void *data, size_t bytes)
 {
+    off_t at = lseek(fd, 0, SEEK_CUR); /* fails for a pipe, which has no size */
     (void)ctx;
+    if (at >= 0 && beyond_size_limit((uint64_t)at + bytes)) return -EFBIG;
     return result(write(fd, data, bytes));
 }
 
@@ -53,6 +63,7 @@ static int64_t posix_pwrite(void *ctx, int fd, const void *data, size_t bytes, u
 {
     (void)ctx;
     if (offset > INT64_MAX) return -EOVERFLOW;
+    if (beyond_size_limit(offset + bytes)) return -EFBIG;
     return result(pwrite(fd, data, bytes, (off_t)offset));
 }
 
@@ -72,6 +83,7 @@ static int64_t posix_fallocate_call(void *ctx, int fd, uint64_t offset, uint64_t
 {
     (void)ctx;
     if (offset > INT64_MAX || bytes > INT64_MAX) return -EOVERFLOW;
+    if (beyond_size_limit(offset + bytes)) return -EFBIG;
 #ifdef __linux__
     /* Not posix_fallocate: where the file system cannot do it, glibc emulates it by touching blocks, and hides that it did. */
     return result(fallocate(fd, 0, (off_t)offset, (off_t)bytes));
@@ -84,6 +96,7 @@ static int64_t posix_ftruncate(void *ctx, int fd, uint64_t bytes)
 {
     (void)ctx;
     if (bytes > INT64_MAX) return -EOVERFLOW;
+    if (beyond_size_limit(bytes)) return -EFBIG;
     return result(ftruncate(fd, (off_t)bytes));
 }
 
@@ -201,6 +214,13 @@ static int64_t posix_monotonic_ns(void *ctx)
     return clock_ns(CLOCK_MONOTONIC);
 }
 
+static int64_t posix_sleep_ns(void *ctx, uint64_t ns)
+{
+    const struct timespec ts = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+    (void)ctx;
+    return result(nanosleep(&ts, NULL));
+}
+
 static int64_t posix_getpid(void *ctx)
 {
     (void)ctx;
@@ -252,6 +272,7 @@ const fb_os *fb_os_posix(void)
         .lock = posix_lock,
         .realtime_ns = posix_realtime_ns,
         .monotonic_ns = posix_monotonic_ns,
+        .sleep_ns = posix_sleep_ns,
         .getpid = posix_getpid,
         .hostname = posix_hostname,
         .realpath = posix_realpath,

@@ -594,6 +594,13 @@ static int64_t sim_clock(void *ctx)
     return sim->clock_ns += 1000;
 }
 
+static int64_t sim_sleep_ns(void *ctx, uint64_t ns)
+{
+    os_sim *sim = ctx;
+    sim->clock_ns += (int64_t)ns;
+    return 0;
+}
+
 static int64_t sim_getpid(void *ctx)
 {
     const os_sim *sim = ctx;
@@ -633,6 +640,7 @@ static void fill_table(os_sim *sim)
         .lock = sim_lock,
         .realtime_ns = sim_clock,
         .monotonic_ns = sim_clock,
+        .sleep_ns = sim_sleep_ns,
         .getpid = sim_getpid,
         .hostname = sim_hostname,
         .realpath = sim_realpath,
@@ -640,9 +648,36 @@ static void fill_table(os_sim *sim)
     sim->os = table;
 }
 
+/*
+ * Machines that were freed, for use again: a test makes tens of thousands of them, and blocks of this size would each time be asked
+ * from the system and given back.
+ */
+enum { SPARES_MAX = 4 };
+static os_sim *spares[SPARES_MAX];
+static int spares_count;
+
+/* As new, but for the memory of its files. */
+static void clear(os_sim *sim)
+{
+    struct node nodes[NODES_MAX];
+    struct write *writes = sim->writes;
+    size_t room = sim->writes_room;
+    for (size_t i = 0; i < sim->writes_count; i++) free(sim->writes[i].data);
+    memcpy(nodes, sim->nodes, sizeof nodes);
+    memset(sim, 0, sizeof *sim);
+    sim->writes = writes;
+    sim->writes_room = room;
+    for (int i = 0; i < NODES_MAX; i++) {
+        sim->nodes[i].cache.data = nodes[i].cache.data;
+        sim->nodes[i].cache.room = nodes[i].cache.room;
+        sim->nodes[i].disk.data = nodes[i].disk.data;
+        sim->nodes[i].disk.room = nodes[i].disk.room;
+    }
+}
+
 os_sim *os_sim_new(void)
 {
-    os_sim *sim = need(calloc(1, sizeof *sim));
+    os_sim *sim = spares_count ? spares[--spares_count] : need(calloc(1, sizeof *sim));
     int root;
     fill_table(sim);
     sim->capacity = UINT64_MAX / 2;
@@ -657,11 +692,15 @@ os_sim *os_sim_new(void)
 void os_sim_free(os_sim *sim)
 {
     if (!sim) return;
+    clear(sim);
+    if (spares_count < SPARES_MAX) {
+        spares[spares_count++] = sim;
+        return;
+    }
     for (int i = 0; i < NODES_MAX; i++) {
         free(sim->nodes[i].cache.data);
         free(sim->nodes[i].disk.data);
     }
-    for (size_t i = 0; i < sim->writes_count; i++) free(sim->writes[i].data);
     free(sim->writes);
     free(sim);
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -466,6 +467,100 @@ static void test_log__a_forked_child_is_refused_and_touches_nothing(void **state
     fb_log_reader_close(reader);
 }
 
+/* In a child, since the limit cannot be told apart from the rest of a process. The system's own answer would be a deadly signal. */
+static int live_under_a_size_limit(void)
+{
+    static unsigned char data[1000];
+    struct rlimit limit;
+    fb_error err = {0};
+    fb_log *log;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    limit.rlim_cur = FB_LOG_APPEND_OFFSET - 1;
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 2;
+    if (fb_log_create(&log, fb_os_posix(), path, file_id, &err) != FB_E_IO || err.os_errno != EFBIG) return 3;
+    limit.rlim_cur = FB_LOG_APPEND_OFFSET + 2 * 1040;
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 4;
+    if (fb_log_create(&log, fb_os_posix(), path, file_id, &err) != FB_OK) return 5;
+    for (int i = 0; i < 4; i++) {
+        fb_status status = fb_log_append(log, 1, data, sizeof data, 0, &err);
+        if (status != (i < 2 ? FB_OK : FB_E_IO)) return 6;
+    }
+    if (fb_log_lost(log) != 2 || err.os_errno != EFBIG) return 7;
+    if (fb_log_freeze(log, 2, data, sizeof data, NULL, &err) != FB_OK) return 8;
+    if (fb_log_pulse(log, data, 100, &err) != FB_OK) return 9;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 10;
+    if (fb_log_append(log, 1, data, sizeof data, 1, &err) != FB_OK) return 11;
+    fb_log_close(log);
+    return 0;
+}
+
+static void test_log__a_file_size_limit_costs_records_and_not_the_process(void **state)
+{
+    fb_log_tail tail;
+    int status;
+    pid_t child = fork();
+    (void)state;
+    if (child == 0) _exit(live_under_a_size_limit());
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(count_records(&tail), 3);
+    assert_int_equal(tail.lost, 2);
+}
+
+enum { FOLLOWED = 20000 };
+
+static void write_fast(void)
+{
+    static unsigned char data[3000];
+    fb_log *log;
+    if (fb_log_create(&log, fb_os_posix(), path, file_id, NULL) != FB_OK) _exit(1);
+    for (uint32_t k = 1; k <= FOLLOWED; k++) {
+        uint32_t bytes = payload(data, k, sizeof data);
+        if (fb_log_append(log, 1, data, bytes, 0, NULL) != FB_OK || fb_log_pulse(log, &k, sizeof k, NULL) != FB_OK) _exit(2);
+    }
+    _exit(0);
+}
+
+static void test_log__another_process_reads_while_records_are_written(void **state)
+{
+    static unsigned char expected[3000];
+    fb_log_reader *reader = NULL;
+    fb_log_record record;
+    uint64_t pulse = 0;
+    int status;
+    pid_t child = fork();
+    (void)state;
+    if (child == 0) write_fast();
+    assert_true(child > 0);
+    while (fb_log_reader_open(&reader, fb_os_posix(), path, NULL) != FB_OK) assert_int_equal(waitpid(child, &status, WNOHANG), 0);
+    for (uint32_t k = 1; k <= FOLLOWED; k++) {
+        uint32_t bytes = payload(expected, k, sizeof expected);
+        while (fb_log_reader_next(reader, &record, NULL) != FB_OK) { /* not there yet, or half there */
+            if (waitpid(child, &status, WNOHANG) != 0) {
+                assert_int_equal(status, 0);
+                child = -1; /* all is written now, so that one more look must find it */
+                assert_int_equal(fb_log_reader_next(reader, &record, NULL), FB_OK);
+                break;
+            }
+        }
+        assert_int_equal(record.sequence, k);
+        assert_int_equal(record.bytes, bytes);
+        assert_memory_equal(record.payload, expected, bytes);
+        if (k % 16 == 0 && fb_log_reader_pulse(reader, &record, NULL) == FB_OK) {
+            const uint32_t number = (uint32_t)record.sequence;
+            assert_true(record.sequence >= pulse);
+            assert_memory_equal(record.payload, &number, sizeof number);
+            pulse = record.sequence;
+        }
+    }
+    if (child > 0) assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    fb_log_reader_close(reader);
+}
+
 /* The posix table with a clock of our own that runs backwards. */
 static int64_t backward_ns(void *ctx)
 {
@@ -556,6 +651,8 @@ int main(void)
         TEST(test_log__what_is_no_log_is_refused_with_a_reason),
         TEST(test_log__wrong_use_has_a_sentence),
         TEST(test_log__a_forked_child_is_refused_and_touches_nothing),
+        TEST(test_log__a_file_size_limit_costs_records_and_not_the_process),
+        TEST(test_log__another_process_reads_while_records_are_written),
         TEST(test_log__a_clock_that_goes_back_changes_nothing_but_the_times),
         cmocka_unit_test(test_layout__bytes_on_disk_are_pinned),
     };

@@ -250,6 +250,7 @@ static void test_os__table_calls_return_what_their_header_says(void **state)
     assert_int_equal(os->close(NULL, (int)fd), 0);
     assert_int_equal(os->getpid(NULL), getpid());
     assert_true(os->monotonic_ns(NULL) <= os->monotonic_ns(NULL));
+    assert_int_equal(os->sleep_ns(NULL, 1000), 0);
     assert_true(os->realtime_ns(NULL) > 1600000000ll * 1000000000);
     assert_int_equal(os->hostname(NULL, text, sizeof text), 0);
     assert_true(text[0] != '\0');
