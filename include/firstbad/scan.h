@@ -67,6 +67,9 @@ typedef struct fb_histogram {
  */
 FB_API fb_status fb_scan_first(const fb_view *view, uint64_t *first_index, fb_error *err);
 
+/* fb_scan_first with options: `threads` counts, `histogram` does not. */
+FB_API fb_status fb_scan_first_with(const fb_view *view, const fb_scan_options *options, uint64_t *first_index, fb_error *err);
+
 /**
  * fb_scan with options.
  * options    NULL: defaults. histogram  NULL, or filled as options->histogram says (bins are all zero for FB_HISTOGRAM_NONE).

@@ -47,12 +47,13 @@ static void verdict_work(void *arg)
     }
 }
 
-fb_status fb_scan_first(const fb_view *view, uint64_t *first_index, fb_error *err)
+fb_status fb_scan_first_with(const fb_view *view, const fb_scan_options *options, uint64_t *first_index, fb_error *err)
 {
     verdict_task task = {0};
     fb_walk walk;
     fb_status status;
     if (!view || !first_index) return fb_fail(err, FB_E_USAGE, "scan: %s is NULL", view ? "first_index" : "view");
+    if ((status = fb_task_options(options, err)) != FB_OK) return status;
     if (!(task.kernel = fb_kernel_get(err))) return FB_E_USAGE;
     if ((status = fb_walk_init(&walk, view, "view", 0, err)) != FB_OK) return status;
     *first_index = FB_NO_INDEX;
@@ -60,9 +61,14 @@ fb_status fb_scan_first(const fb_view *view, uint64_t *first_index, fb_error *er
     task.walk = &walk;
     atomic_store(&task.first, FB_NO_INDEX);
     /* Integers alone: no floating-point mode matters here. */
-    fb_pool_run(fb_task_threads(NULL, walk.elements * walk.element_bytes), verdict_work, &task);
+    fb_pool_run(fb_task_threads(options, walk.elements * walk.element_bytes), verdict_work, &task);
     *first_index = atomic_load(&task.first);
     return FB_OK;
+}
+
+fb_status fb_scan_first(const fb_view *view, uint64_t *first_index, fb_error *err)
+{
+    return fb_scan_first_with(view, NULL, first_index, err);
 }
 
 /* ---- statistics -------------------------------------------------------------------------------------------------------------- */

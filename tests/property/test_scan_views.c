@@ -49,7 +49,7 @@ static answers ask(const fb_view *view, int threads)
     a.scan = scan;
     assert_int_equal(fb_measure(view, 1, 0.25, &options, NULL, &measure, NULL), FB_OK);
     a.measure = measure;
-    assert_int_equal(fb_scan_first(view, &a.first, NULL), FB_OK);
+    assert_int_equal(fb_scan_first_with(view, &options, &a.first, NULL), FB_OK);
     return a;
 }
 
