@@ -242,37 +242,44 @@ static void spread_collective(fb_report *report)
     }
 }
 
+/* Withheld, as far as ledgers say: where some are missing, a unanimous vote speaks for their ranks. */
+static int32_t state_withheld(const fb_report *report, uint64_t ranks, char why[FB_REPORT_TEXT_MAX])
+{
+    unsigned long long withheld = (unsigned long long)report->withheld_on, of = (unsigned long long)ranks;
+    if (report->withheld_on < ranks && report->unanimous != 1) {
+        fb_sentence(why, "withheld on %llu of %llu ranks; of the others nothing is recorded", withheld, of);
+        return FB_ANSWER_UNKNOWN;
+    }
+    if (report->proofs_compared > 0) {
+        fb_sentence(why, "withheld on %llu of %llu ranks, digests equal on %llu", withheld, of,
+                    (unsigned long long)report->proofs_equal);
+    } else {
+        fb_sentence(why, "withheld on %llu of %llu ranks; no digests were compared", withheld, of);
+    }
+    return FB_ANSWER_NO;
+}
+
 /* What the records say of owned state when no finding is in it. */
 static int32_t state_untouched(const fb_report *report, char why[FB_REPORT_TEXT_MAX])
 {
-    uint64_t read = report->withheld_on + report->applied_on;
+    uint64_t ranks = report->world > 0 ? (uint64_t)report->world : report->withheld_on + report->applied_on;
     if (report->proofs_compared > report->proofs_equal) {
         fb_sentence(why, "the update was withheld, and yet the state changed on %llu of %llu ranks before the next step",
-                    (unsigned long long)(report->proofs_compared - report->proofs_equal),
-                    (unsigned long long)report->proofs_compared);
+                    (unsigned long long)(report->proofs_compared - report->proofs_equal), (unsigned long long)ranks);
         return FB_ANSWER_UNKNOWN;
     }
     if (report->applied_on > 0) {
         fb_sentence(why, "the update was applied on %llu of %llu ranks, and this state was not looked at after it",
-                    (unsigned long long)report->applied_on, (unsigned long long)read);
+                    (unsigned long long)report->applied_on, (unsigned long long)ranks);
         return FB_ANSWER_UNKNOWN;
     }
-    if (report->withheld_on == 0 && never_read(report)) {
+    if (report->withheld_on > 0) return state_withheld(report, ranks, why);
+    if (never_read(report)) {
         fb_sentence(why, "no rank could read the vote, so no gate opened");
         return FB_ANSWER_NO;
     }
-    if (report->withheld_on == 0) {
-        fb_sentence(why, "no record says what became of the update");
-        return FB_ANSWER_UNKNOWN;
-    }
-    if (report->proofs_compared > 0) {
-        fb_sentence(why, "withheld on %llu of %llu ranks, digests equal on %llu", (unsigned long long)report->withheld_on,
-                    (unsigned long long)read, (unsigned long long)report->proofs_equal);
-    } else {
-        fb_sentence(why, "withheld on %llu of %llu ranks; no later step compared the digests",
-                    (unsigned long long)report->withheld_on, (unsigned long long)read);
-    }
-    return FB_ANSWER_NO;
+    fb_sentence(why, "no record says what became of the update");
+    return FB_ANSWER_UNKNOWN;
 }
 
 static void spread_state(const fb_report *report, uint64_t entry, uint64_t update, const char *what, int32_t *answer,

@@ -243,12 +243,13 @@ static void verdict_text(const fb_report *report, fb_phrase *phrase)
 static void proof_text(const fb_report *report, fb_phrase *phrase)
 {
     unsigned long long compared = (unsigned long long)report->proofs_compared, equal = (unsigned long long)report->proofs_equal;
+    unsigned long long ranks = report->world > 0 ? (unsigned long long)report->world : compared;
     if (compared && compared == equal)
-        fb_phrase_add(phrase, "; state digests equal before and after on %llu of %llu", equal, compared);
-    else if (compared) fb_phrase_add(phrase, "; state digests CHANGED on %llu of %llu", compared - equal, compared);
+        fb_phrase_add(phrase, "; state digests equal before and after on %llu of %llu", equal, ranks);
+    else if (compared) fb_phrase_add(phrase, "; state digests CHANGED on %llu of %llu", compared - equal, ranks);
     else if (report->proofs) {
-        fb_phrase_add(phrase, "; state digests taken on %llu and not compared: no step followed",
-                      (unsigned long long)report->proofs);
+        fb_phrase_add(phrase, "; state digests taken on %llu of %llu and not compared: no step followed",
+                      (unsigned long long)report->proofs, report->world > 0 ? ranks : (unsigned long long)report->proofs);
     } else {
         fb_phrase_add(phrase, "; state digests: none, the trainer named no state");
     }

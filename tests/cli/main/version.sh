@@ -1,0 +1,1 @@
+[ "$(firstbad --version)" = "firstbad $(sed -n 's/^#define FB_VERSION_TEXT "\(.*\)"/\1/p' "$FIRSTBAD_SOURCE/include/firstbad/firstbad.h")" ]

@@ -1,0 +1,3 @@
+. "$FIRSTBAD_SOURCE/tests/cli/_lib.sh"
+make_run r1 bad-moment
+firstbad why

@@ -1,0 +1,1 @@
+firstbad why --help
