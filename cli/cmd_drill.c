@@ -233,6 +233,21 @@ static void print_end(drill_result *const results[SCENARIOS_MAX], const drill_op
     }
     if (options->json) drill_print_json(ordered, count, summary, settings);
     else drill_print_summary(summary, settings, again, kept ? settings->dir : NULL);
+    if (!options->json && results[drill_headline]) printf("As JSON: firstbad why --json %s\n", results[drill_headline]->job.folder);
+}
+
+/* What passed is not kept, the headline apart: its answers were shown, and are there to be asked again. */
+static void forget(drill_result *const results[SCENARIOS_MAX], const drill_settings *settings)
+{
+    char twin[FB_OS_PATH_MAX + 8];
+    for (int i = 0; results[drill_headline] && i < drill_scenario_count; i++) {
+        if (!results[i] || i == drill_headline) continue;
+        (void)snprintf(twin, sizeof twin, "%s.twin", results[i]->log);
+        (void)nftw(results[i]->job.folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        (void)unlink(results[i]->log);
+        (void)unlink(twin);
+    }
+    if (!results[drill_headline]) (void)nftw(settings->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static int drill(const unsigned char chosen[SCENARIOS_MAX], const drill_options *options, const drill_settings *settings,
@@ -244,11 +259,11 @@ static int drill(const unsigned char chosen[SCENARIOS_MAX], const drill_options 
     fb_status status = run_all(chosen, options, settings, results, &summary, &err);
     int kept = options->dir || options->keep || summary.failed || status != FB_OK;
     if (status == FB_OK) print_end(results, options, settings, &summary, again, kept);
+    if (!kept) forget(results, settings);
     for (int i = 0; i < SCENARIOS_MAX; i++) {
         if (results[i]) drill_release(results[i]);
         fb_free(results[i]);
     }
-    if (!kept) (void)nftw(settings->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     if (status != FB_OK) return cli_fail(&err);
     return summary.failed ? CLI_BAD : CLI_CLEAN;
 }

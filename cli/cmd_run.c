@@ -2,9 +2,10 @@
  * firstbad run: guard a command that links firstbad. Chooses run and attempt, sets the environment that fb_run_open reads, stays
  * the parent, passes signals on, and says at the end what the run folder holds.
  */
+#include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,10 +79,11 @@ static const char *boundary_words(int32_t boundary)
 
 static void say_head(const fb_report *report, const fb_rec_finding *first)
 {
-    char world[32] = "all ranks";
-    if (report->world > 0) (void)snprintf(world, sizeof world, "%d rank%s", report->world, report->world == 1 ? "" : "s");
+    char world[32] = "the ranks";
+    if (report->world > 0) (void)snprintf(world, sizeof world, "%d ranks", report->world);
     fprintf(stderr, "firstbad: step %" PRId64 " ", report->step);
     if (report->applied_on) fprintf(stderr, "was applied on %" PRIu64 " of %s", report->applied_on, world);
+    else if (report->world == 1) fputs("was not applied", stderr);
     else fprintf(stderr, "was not applied on any of %s", world);
     if (first && first->kind == FB_KIND_ALL_IGNORED)
         fprintf(stderr, ": nothing to learn from in the batch of rank %d\n", first->rank);
@@ -95,15 +97,37 @@ static void say_head(const fb_report *report, const fb_rec_finding *first)
     else fputc('\n', stderr);
 }
 
+/* A label and its text, wrapped at 100 columns; paths are not cut. */
+__attribute__((format(printf, 2, 3))) static void say_field(const char *label, const char *format, ...)
+{
+    enum { INDENT = 14, COLUMNS = 100 };
+    char text[2048], *save = NULL;
+    size_t at = INDENT;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "  %-12s", label);
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        size_t bytes = strlen(word);
+        if (at > INDENT && at + 1 + bytes > COLUMNS) {
+            fprintf(stderr, "\n%*s", INDENT, "");
+            at = INDENT;
+        }
+        fprintf(stderr, "%s%s", at > INDENT ? " " : "", word);
+        at += bytes + (at > INDENT);
+    }
+    fputc('\n', stderr);
+}
+
 static void say_first(const fb_rec_finding *first)
 {
     char name[600], index[200];
     finding_name(first, name, sizeof name);
     finding_index(first, index, sizeof index);
-    fprintf(stderr, "  first bad   %s, %s, rank %d, micro-step %d", name, fb_boundary_name(first->boundary), first->rank,
-            first->micro_step);
-    fprintf(stderr, ": %s x %" PRIu64 "%s%s%s\n", fb_kind_name(first->kind), first->count, index[0] ? ", first at " : "", index,
-            first->injected ? " (injected)" : "");
+    say_field("first bad", "%s, %s, rank %d, micro-step %d: %s x %" PRIu64 "%s%s%s", name, boundary_words(first->boundary),
+              first->rank, first->micro_step, fb_kind_name(first->kind), first->count, index[0] ? ", first at " : "", index,
+              first->injected ? " (injected)" : "");
 }
 
 static const char *yes_no(int32_t answer)
@@ -115,20 +139,19 @@ static void say_case(const run_job *job)
 {
     const fb_report *report = job->report;
     const fb_rec_finding *first = first_of(report);
+    const char *folder = report->case_folder[0] ? report->case_folder : report->folder;
     say_head(report, first);
     if (first) say_first(first);
-    if (report->witness[0]) fprintf(stderr, "  proof       %s\n", report->witness);
-    fprintf(stderr, "  spread      collective: %s   parameters: %s   optimizer state: %s\n", yes_no(report->collective),
-            yes_no(report->parameters), yes_no(report->optimizer_state));
+    if (report->witness[0]) say_field("proof", "%s", report->witness);
+    say_field("spread", "collective: %s, parameters: %s, optimizer state: %s", yes_no(report->collective),
+              yes_no(report->parameters), yes_no(report->optimizer_state));
     if (job->halted)
-        fprintf(stderr, "  next        halted after %" PRIu64 " bad update%s in a row\n", report->case_updates,
-                report->case_updates == 1 ? "" : "s");
-    else if (report->action >= 0) {
-        fprintf(stderr, "  next        %s; the command ended by itself, with code %d\n", fb_action_name(report->action), job->code);
-    } else fprintf(stderr, "  next        the command ended, with code %d\n", job->code);
-    fprintf(stderr, "  case        %s\n              firstbad why %s\n",
-            report->case_folder[0] ? report->case_folder : report->folder,
-            report->case_folder[0] ? report->case_folder : report->folder);
+        say_field("next", "halted, with %" PRIu64 " bad update%s in this case", report->case_updates,
+                  report->case_updates == 1 ? "" : "s");
+    else if (report->has_no_vote) say_field("next", "the job ended in that vote, with code %d", job->code);
+    else say_field("next", "skipped; training went on, and the command ended with code %d", job->code);
+    say_field("case", "%s", folder);
+    fprintf(stderr, "%14sfirstbad why %s\n", "", folder);
 }
 
 static void say_nothing_guarded(const run_job *job)
@@ -141,16 +164,24 @@ static void say_nothing_guarded(const run_job *job)
             job->run_id);
 }
 
+static void say_undecided(const run_job *job)
+{
+    const fb_notes *why = &job->report->undecided;
+    fprintf(stderr, "firstbad: undecided%s%s\n", why->count ? ": " : "", why->count ? why->text[0] : "");
+    say_field("next", "the command ended with code %d", job->code);
+    say_field("run", "%s", job->folder);
+    fprintf(stderr, "%14sfirstbad why %s\n", "", job->folder);
+}
+
 static void say(const run_job *job)
 {
     const char *command = job->options->command[0];
-    if (job->start_errno) fprintf(stderr, "firstbad run: start %s: %s\n", command, strerror(job->start_errno));
+    if (job->start_errno) cli_error("run: start %s: %s", command, strerror(job->start_errno));
     else if (job->ledgers == 0) say_nothing_guarded(job);
-    else if (!job->report)
-        fprintf(stderr, "firstbad run: the run was guarded, and its folder cannot be read: %s\n", job->why.message);
+    else if (!job->report) cli_error("the run was guarded, and its folder cannot be read: %s", job->why.message);
     else if (job->report->has_case) say_case(job);
-    else if (job->report->status == FB_WHY_UNDECIDED) fprintf(stderr, "firstbad: undecided; see  firstbad why %s\n", job->folder);
-    if (job->why.code != FB_OK && job->report) fprintf(stderr, "firstbad run: %s\n", job->why.message);
+    else if (job->report->status == FB_WHY_UNDECIDED) say_undecided(job);
+    if (job->why.code != FB_OK && job->report) cli_error("%s", job->why.message);
 }
 
 /* ---- for programs ------------------------------------------------------------------------------------------------------------ */
@@ -258,6 +289,10 @@ int fb_cmd_run(int argc, char **argv)
     memset(&options, 0, sizeof options);
     options.output = -1;
     if ((code = read_options(&options, argc, argv, &json)) >= 0) return code;
+    if ((code = process_find(options.command[0])) != 0) { /* before anything is made for a run that cannot be */
+        cli_error("run: start %s: %s", options.command[0], code == ENOENT ? "there is no such command" : strerror(code));
+        return code == ENOENT ? RUN_JOB_NOT_FOUND : RUN_JOB_NOT_EXECUTABLE;
+    }
     if (run_job_open(&job, &options, &err) != FB_OK) return cli_fail(&err);
     process_hold_signals();
     if (run_job_start(&job) == 0) process_wait_forwarding(&job.child);

@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,6 +28,35 @@ void process_sleep_ms(int64_t ms)
 {
     struct timespec wait = {ms / 1000, (long)(ms % 1000) * 1000000L};
     (void)nanosleep(&wait, NULL);
+}
+
+static int executable(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0) return errno;
+    if (S_ISDIR(info.st_mode) || faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) != 0) return EACCES;
+    return 0;
+}
+
+/* As execvp looks: a name with a slash is a path; elsewhere the first executable file wins, and
+ * EACCES is told when there was none. */
+int process_find(const char *command)
+{
+    const char *at = getenv("PATH");
+    int worst = ENOENT;
+    if (strchr(command, '/')) return executable(command);
+    if (!*command) return ENOENT;
+    for (at = at ? at : "/usr/local/bin:/usr/bin:/bin"; at;) {
+        const char *end = strchr(at, ':');
+        char path[4096];
+        int n = (int)(end ? end - at : (ptrdiff_t)strlen(at));
+        int why;
+        (void)snprintf(path, sizeof path, "%.*s%s%s", n, at, n ? "/" : "", command);
+        if ((why = executable(path)) == 0) return 0;
+        if (why == EACCES) worst = EACCES;
+        at = end ? end + 1 : NULL;
+    }
+    return worst;
 }
 
 /* ---- start ------------------------------------------------------------------------------------------------------------------- */

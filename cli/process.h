@@ -30,6 +30,9 @@ typedef struct process {
  */
 int process_start(process *child, char *const argv[], const fb_pair *env, size_t env_count, int output);
 
+/* 0 when there is such a command in PATH, or the errno that starting it would give. */
+int process_find(const char *command);
+
 /* Wait for the end, passing on SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and stopping and going on with the child. */
 void process_wait_forwarding(process *child);
 /* From before process_start on, signals to pass on are held back until process_wait_forwarding. */
