@@ -99,12 +99,12 @@ static int prepare_table(export_sink *sink, int table)
     return 0;
 }
 
-static int open_sqlite(export_sink *sink, const char *path)
+static int open_sqlite(export_sink *sink, const char *path, const char *file)
 {
-    if (sqlite3_open(path, &sink->db) != SQLITE_OK) return sqlite_fail(sink->db, path);
+    if (sqlite3_open(path, &sink->db) != SQLITE_OK) return sqlite_fail(sink->db, file);
     /* The file is not in place before it is whole, so a journal would guard nothing. */
     if (sqlite3_exec(sink->db, "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; BEGIN", NULL, NULL, NULL) != SQLITE_OK) {
-        return sqlite_fail(sink->db, path);
+        return sqlite_fail(sink->db, file);
     }
     for (int table = 0; table < EXPORT_TABLES; table++) {
         int code = prepare_table(sink, table);
@@ -194,11 +194,13 @@ static int export_ledgers(export_sink *sink, const fb_os *os, const char *folder
     return state.code;
 }
 
-static int write_all(export_sink *sink, const fb_os *os, const char *folder, int32_t attempt, const char *path, int to_sqlite)
+/* path: NULL for standard output. file: its name for messages. */
+static int write_all(export_sink *sink, const fb_os *os, const char *folder, int32_t attempt, const char *path, const char *file,
+                     int to_sqlite)
 {
     int code;
     if (to_sqlite) {
-        code = open_sqlite(sink, path);
+        code = open_sqlite(sink, path, file);
         if (!code) code = export_ledgers(sink, os, folder, attempt);
         if (!code) code = finish_sqlite(sink);
         close_sqlite(sink);
@@ -206,7 +208,7 @@ static int write_all(export_sink *sink, const fb_os *os, const char *folder, int
     }
     sink->lines = path ? fopen(path, "wbx") : stdout;
     if (!sink->lines) {
-        cli_error("create %s: %s", path, strerror(errno));
+        cli_error("create a file beside %s: %s", file, strerror(errno));
         return CLI_UNREADABLE;
     }
     fb_json_init(&sink->json, 0);
@@ -241,7 +243,7 @@ static int to_file(export_sink *sink, const fb_os *os, const char *folder, int32
     const char *file = given->sqlite ? given->sqlite : given->jsonl;
     char part[FB_OS_PATH_MAX];
     int code;
-    if (!given->sqlite && strcmp(file, "-") == 0) return write_all(sink, os, folder, attempt, NULL, 0);
+    if (!given->sqlite && strcmp(file, "-") == 0) return write_all(sink, os, folder, attempt, NULL, file, 0);
     if (!given->force && access(file, F_OK) == 0) {
         cli_error("%s is there already; --force replaces it", file);
         return CLI_USAGE;
@@ -250,7 +252,7 @@ static int to_file(export_sink *sink, const fb_os *os, const char *folder, int32
         cli_error("the name of the file is too long");
         return CLI_USAGE;
     }
-    code = write_all(sink, os, folder, attempt, part, given->sqlite != NULL);
+    code = write_all(sink, os, folder, attempt, part, file, given->sqlite != NULL);
     if (code) {
         (void)unlink(part);
         return code;
