@@ -6,7 +6,7 @@
  * fewer bytes than asked; the fb_os_* functions below deal with both, so call those, and the table itself only for calls that
  * cannot be interrupted (clocks, getpid, stat, link, rename, unlink, mkdir, close).
  * Writes beyond the process's file size limit are refused with -EFBIG before the system sees them: it would answer with SIGXFSZ,
- * which kills the process that we are a guest in. Thread safety: the POSIX table has no state. Processes and signals are the
+ * which kills the process that we are a guest in. Thread safety: any thread may call any table. Processes and signals are the
  * affair of the command-line tool, not of this table.
  */
 #ifndef FB_OS_OS_H

@@ -3,7 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +18,32 @@ static int64_t result(int64_t value)
     return value < 0 ? -(int64_t)errno : value;
 }
 
+/*
+ * The process's file size limit, as it was when a file was last opened for writing. Asking at each write would cost half as much
+ * as the write itself; a limit that is lowered under an open file is not seen before the next one is opened, a limit that is
+ * raised is.
+ */
+static _Atomic uint64_t size_limit = UINT64_MAX;
+
+static void ask_size_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0) return;
+    atomic_store_explicit(&size_limit, limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : (uint64_t)limit.rlim_cur,
+                          memory_order_relaxed);
+}
+
+static int beyond_size_limit(uint64_t end)
+{
+    if (end <= atomic_load_explicit(&size_limit, memory_order_relaxed)) return 0;
+    ask_size_limit();
+    return end > atomic_load_explicit(&size_limit, memory_order_relaxed);
+}
+
 static int64_t posix_open(void *ctx, const char *path, int flags, int mode)
 {
     (void)ctx;
+    if ((flags & O_ACCMODE) != O_RDONLY) ask_size_limit();
     return result(open(path, flags | O_CLOEXEC, mode));
 }
 
@@ -35,13 +58,6 @@ static int64_t posix_read(void *ctx, int fd, void *data, size_t bytes)
 {
     (void)ctx;
     return result(read(fd, data, bytes));
-}
-
-/* Asked at each write, since a process may change its limit; a fifth of what the write costs. */
-static int beyond_size_limit(uint64_t end)
-{
-    struct rlimit limit;
-    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && end > (uint64_t)limit.rlim_cur;
 }
 
 static int64_t posix_write(void *ctx, int fd, const void *data, size_t bytes)
