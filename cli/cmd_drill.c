@@ -36,7 +36,7 @@ typedef struct drill_options {
     int list, keep, verbose, json;
 } drill_options;
 
-enum { SCENARIOS_MAX = 64, VERSION_MS = 5000 };
+enum { SCENARIOS_MAX = 64, VERSION_MS = 5000, COMMAND_WORDS = 256 };
 
 /* ---- which scenarios --------------------------------------------------------------------------------------------------------- */
 
@@ -293,12 +293,12 @@ static int read_options(int argc, char **argv, drill_options *given, drill_setti
                                   {"--trainer", NULL, &given->trainer},     {"--list", &given->list, NULL},
                                   {"--keep", &given->keep, NULL},           {"--verbose", &given->verbose, NULL},
                                   {"--json", &given->json, NULL},           {NULL, NULL, NULL}};
-    const char *word = NULL;
+    const char *command[COMMAND_WORDS];
     long long ranks = 4;
     int words, code;
-    if (!cli_parse(argc, argv, options, HELP, &word, 1, &words, &code)) return code;
+    if (!cli_parse(argc, argv, options, HELP, command, COMMAND_WORDS, &words, &code)) return code;
     if (words) {
-        cli_error("a drill runs the built-in trainer; drilling a command of your own, '%s', is not built", word);
+        cli_error("a drill runs the built-in trainer; to drill a command of your own, '%s', is not built", command[0]);
         return CLI_USAGE;
     }
     if (given->ranks && !cli_number("--ranks", given->ranks, 2, &ranks)) return CLI_USAGE;

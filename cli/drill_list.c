@@ -8,7 +8,7 @@
 
 const drill_scenario drill_scenarios[] = {
     {.id = "input-nan",
-     .fault = "NaN in an input, one rank",
+     .fault = "NaN in an input: a loss weight",
      .how = DRILL_PLANTED,
      .steps = 16,
      .plant = "weight-nan",

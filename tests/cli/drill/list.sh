@@ -1,0 +1,2 @@
+# The list starts nothing.
+firstbad drill --list
