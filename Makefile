@@ -56,6 +56,7 @@ check:
 
 bench:
 	@scripts/setup test
+	@$(MAKE) --no-print-directory all
 	@scripts/bench $(ARGS)
 
 install: all

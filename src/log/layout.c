@@ -112,7 +112,13 @@ int fb_log_record_check(fb_log_header *header, const unsigned char *in, size_t a
     if (header->region != region || header->bytes > payload_max || get(in + 12, 4) != 0) return FB_LOG_RECORD_BAD;
     bytes = fb_log_record_bytes(header->bytes);
     if (bytes > available) return FB_LOG_RECORD_SHORT;
+#ifdef FB_BREAK_P9
+    (void)file_id;
+    (void)offset;
+    return FB_LOG_RECORD_OK; /* believes what it reads */
+#else
     return get(in + 32, 8) == record_hash(in, bytes, file_id, offset) ? FB_LOG_RECORD_OK : FB_LOG_RECORD_BAD;
+#endif
 }
 
 int fb_log_all_zero(const unsigned char *in, size_t bytes)
