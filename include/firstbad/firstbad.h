@@ -144,6 +144,8 @@ typedef struct fb_view {
     void *stream;            /* reserved for device memory: NULL */
     uint64_t reserved[2];    /* 0 */
 } fb_view;
+/* A contiguous view of host memory, as an initialiser; in C also (fb_view)FB_VIEW_INIT(...). site may stay 0 until it is known. */
+#define FB_VIEW_INIT(data, count, dtype, site) {(data), (count), (dtype), (site), NULL, -1, 0, NULL, {0, 0}}
 
 /* ---- scanning --------------------------------------------------------------------------------------------------------------- */
 
@@ -292,6 +294,14 @@ typedef struct fb_run_config {
 FB_API fb_status fb_run_open(fb_run **out, const fb_run_config *config, fb_error *err);
 
 /**
+ * fb_run_open for a training job of one process: rank 0 of 1. config NULL: FB_RUN_CONFIG_INIT; its rank, world and attempt are not
+ * read. Run id: FIRSTBAD_RUN_ID, else config->run_id, else a fresh one. Attempt: FIRSTBAD_ATTEMPT, else the one after those in the
+ * run folder, so that a second launch under the same id needs no care; INT32_MAX where the folder cannot be written. Errors: as
+ * fb_run_open.
+ */
+FB_API fb_status fb_run_open_alone(fb_run **out, const fb_run_config *config, fb_error *err);
+
+/**
  * The number of the next launch of a run: one more than the largest attempt in its folder, 1 where there is none. One rank asks, and
  * tells the others; firstbad/mpi.h does both. dir  NULL: "firstbad-runs". Errors: FB_E_USAGE, FB_E_IO.
  */
@@ -373,6 +383,13 @@ typedef struct fb_site {
  * Errors: FB_E_USAGE, FB_E_LIMIT (sites_max), FB_E_ORDER (inside a step).
  */
 FB_API fb_status fb_run_add_site(fb_run *run, const fb_site *site, uint32_t *id, fb_error *err);
+
+/**
+ * fb_run_add_site with everything but role and names left at FB_SITE_INIT; the id goes into view->site. The view's data may still be
+ * NULL: a name can be given before the memory exists. Call it in the order of the dataflow, for this order becomes the position.
+ * Errors: as fb_run_add_site; the view is then unchanged.
+ */
+FB_API fb_status fb_run_name_view(fb_run *run, int32_t role, const char *module, const char *tensor, fb_view *view, fb_error *err);
 
 /**
  * Say which memory is the state that updates change: parameters, moments, EMA, buffers, counters. The views are copied and the
@@ -485,6 +502,13 @@ enum { FB_FIELD_TENSOR = 0, FB_FIELD_TOKENS = 1, FB_FIELD_LABELS = 2, FB_FIELD_P
 FB_API fb_status fb_step_report(fb_run *run, const fb_finding *findings, size_t n, fb_error *err);
 
 /**
+ * How many findings this rank has in the step that is open, 0 outside a step. It decides nothing, and other ranks do not know of it:
+ * the verdict is the vote's. It is for what a trainer must not do with a bad batch before the vote, such as an embedding lookup that
+ * reads out of bounds: leave out forward and backward, and vote.
+ */
+FB_API uint64_t fb_step_findings(const fb_run *run);
+
+/**
  * Give out this rank's four words. Local evidence is durable on return, or its loss is recorded and reported. Reduce the words over
  * all ranks with MIN (signed 64-bit) and hand the result to fb_step_settle. Layout: docs/format/vote.md.
  */
@@ -513,6 +537,12 @@ typedef struct fb_verdict {
  * Returns FB_OK also when the action is not FB_PROCEED: the answer is in verdict->action.
  */
 FB_API fb_status fb_step_settle(fb_run *run, const int64_t words[4], fb_verdict *verdict, fb_error *err);
+
+/**
+ * Ballot and settle in one call, where nobody else has a say: a run of one rank, or one opened with FB_AGREE_NONE. verdict as for
+ * fb_step_settle; on failure its action is FB_HALT. Errors: FB_E_USAGE when other ranks vote; as fb_step_ballot and fb_step_settle.
+ */
+FB_API fb_status fb_step_vote_alone(fb_run *run, fb_verdict *verdict, fb_error *err);
 
 /**
  * Multiply reduced gradients by inv_scale in place, check them and sum their squares in FP64, in one pass.

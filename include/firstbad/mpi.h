@@ -107,7 +107,14 @@ static inline fb_status fb_mpi_choose_attempt_(struct fb_mpi_launch_ *launch, co
     const char *text = getenv("FIRSTBAD_ATTEMPT"), *dir = getenv("FIRSTBAD_DIR");
     char *end;
     long attempt;
-    if (!text || !*text) return fb_run_next_attempt(dir && *dir ? dir : config->dir, launch->run_id, &launch->attempt, err);
+    if (!text || !*text) {
+        fb_status status = fb_run_next_attempt(dir && *dir ? dir : config->dir, launch->run_id, &launch->attempt, err);
+        if (status != FB_E_IO) return status;
+        /* No number can be taken where nothing can be written, and training goes on all the same: fb_run_open counts what is lost.
+           INT32_MAX is never given out otherwise, so no earlier launch's ledger is in the way when only the disk is full. */
+        launch->attempt = INT32_MAX;
+        return FB_OK;
+    }
     attempt = strtol(text, &end, 10);
     if (*end || attempt < 1 || attempt > INT32_MAX)
         return fb_mpi_fail_(err, FB_E_USAGE, "open run: expected a number from 1 in FIRSTBAD_ATTEMPT, found something else");
