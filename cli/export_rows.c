@@ -255,11 +255,11 @@ static void finding_place(export_row *row, const fb_rec_finding *rec)
     hex(row, "bits", rec->first_bits, 2, rec->kind >= FB_KIND_NAN && rec->kind <= FB_KIND_NEG_INF);
 }
 
-static void finding_row(export_row *row, const export_origin *origin, const fb_rec_finding *rec)
+static void finding_row(export_row *row, const export_origin *origin, int first_bad, const fb_rec_finding *rec)
 {
     int ranged = rec->kind == FB_KIND_OUT_OF_RANGE, counted = rec->elements > 0;
     begin(row, EXPORT_FINDINGS, origin);
-    truth(row, "frozen", origin->frozen, 1);
+    truth(row, "frozen", first_bad, 1);
     integer(row, "step", rec->step, 1);
     finding_place(row, rec);
     integer(row, "value", rec->value, ranged);
@@ -352,7 +352,7 @@ void export_empty_row(export_row *row, int table)
     case EXPORT_RUN: run_row(row, &origin, none, none); break;
     case EXPORT_SITES: site_row(row, &origin, &rec.site); break;
     case EXPORT_STEPS: step_row(row, &origin, &rec.step); break;
-    case EXPORT_FINDINGS: finding_row(row, &origin, &rec.finding); break;
+    case EXPORT_FINDINGS: finding_row(row, &origin, 0, &rec.finding); break;
     case EXPORT_VERDICTS: verdict_row(row, &origin, &rec.verdict); break;
     case EXPORT_EVENTS: event_row(row, &origin, &rec.event); break;
     default: proof_row(row, &origin, &rec.proof); break;
@@ -393,7 +393,7 @@ static int fill(const fb_log_record *record, const export_origin *origin, export
     case FB_REC_FINDING:
     case FB_REC_FIRST_BAD:
         if (fb_rec_finding_decode(p, n, &rec.finding, NULL) != FB_OK) return 0;
-        finding_row(row, origin, &rec.finding);
+        finding_row(row, origin, record->type == FB_REC_FIRST_BAD, &rec.finding);
         return 1;
     case FB_REC_VERDICT:
         if (fb_rec_verdict_decode(p, n, &rec.verdict, NULL) != FB_OK) return 0;

@@ -332,6 +332,7 @@ static void detail(fb_ledger_reading *reading, const fb_log_record *record, int 
 void fb_ledger_record(void *ctx, const fb_log_record *record, int frozen)
 {
     fb_ledger_reading *reading = ctx;
+    if (record->type == FB_REC_FIRST_BAD) frozen = 1; /* one that came when every slot was used is appended */
     if (reading->detail == 2) spokesman(reading->report, record);
     else if (reading->detail) detail(reading, record, frozen);
     else survey(reading, record, frozen);

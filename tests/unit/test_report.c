@@ -1,4 +1,4 @@
-#include <dirent.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -1019,6 +1019,78 @@ static void test_report__every_failing_allocation_is_told_or_survived(void **sta
     assert_true(k > 10 && k < 2000);
 }
 
+/* ---- a system that fails ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t system_calls, fail_call;
+static int fail_on; /* and on, for good */
+
+static int must_fail(void)
+{
+    system_calls++;
+    return system_calls == fail_call || (fail_on && fail_call && system_calls > fail_call);
+}
+
+static int64_t failing_open(void *ctx, const char *path, int flags, int mode)
+{
+    return must_fail() ? -EIO : fb_os_posix()->open(ctx, path, flags, mode);
+}
+
+static int64_t failing_read(void *ctx, int fd, void *data, size_t bytes)
+{
+    return must_fail() ? -EIO : fb_os_posix()->read(ctx, fd, data, bytes);
+}
+
+static int64_t failing_pread(void *ctx, int fd, void *data, size_t bytes, uint64_t offset)
+{
+    return must_fail() ? -EIO : fb_os_posix()->pread(ctx, fd, data, bytes, offset);
+}
+
+static int64_t failing_fstat(void *ctx, int fd, fb_os_info *info)
+{
+    return must_fail() ? -EIO : fb_os_posix()->fstat(ctx, fd, info);
+}
+
+static int64_t failing_stat(void *ctx, const char *path, fb_os_info *info)
+{
+    return must_fail() ? -EACCES : fb_os_posix()->stat(ctx, path, info);
+}
+
+static int64_t failing_list(void *ctx, const char *path, fb_os_list_fn fn, void *arg)
+{
+    return must_fail() ? -EACCES : fb_os_posix()->list(ctx, path, fn, arg);
+}
+
+static void test_report__a_failing_system_never_makes_a_case_clean(void **state)
+{
+    fb_os os = *fb_os_posix();
+    uint64_t answered = 0;
+    (void)state;
+    os.open = failing_open;
+    os.read = failing_read;
+    os.pread = failing_pread;
+    os.fstat = failing_fstat;
+    os.stat = failing_stat;
+    os.list = failing_list;
+    write_usual_case(1);
+    write_file("run.json", "{\"world\": 2}");
+    for (fail_on = 0; fail_on < 2; fail_on++) {
+        for (fail_call = 1; fail_call < 5000; fail_call++) {
+            fb_report *report = NULL;
+            fb_error err;
+            system_calls = 0;
+            if (fb_report_load(&os, root, &report, &err) != FB_OK) continue;
+            assert_int_not_equal(report->status, FB_WHY_CLEAN);
+            render(report);
+            fb_report_free(report);
+            answered++;
+            if (system_calls < fail_call) break;
+        }
+        assert_true(fail_call > 20 && fail_call < 5000);
+    }
+    fail_call = 0;
+    assert_true(answered > 20);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -1055,6 +1127,7 @@ int main(void)
         TEST(test_report__text_is_wrapped_to_the_columns),
         TEST(test_report__damaged_files_never_harm_the_reader),
         TEST(test_report__every_failing_allocation_is_told_or_survived),
+        TEST(test_report__a_failing_system_never_makes_a_case_clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
