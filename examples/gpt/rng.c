@@ -4,13 +4,14 @@
 
 #include <math.h>
 
-enum { LANES = 16, ROUNDS = 10, CHUNK = 4 * LANES };
+/* As many lanes as keep gcc from unrolling the loop over them, which would leave it nothing to vectorise. */
+enum { LANES = 64, ROUNDS = 10, CHUNK = 4 * LANES };
 
 /* Constants of the paper: two multipliers, and Weyl increments of the key (golden ratio, square root of 3, less 1). */
 static const uint32_t MULTIPLIER_0 = 0xD2511F53u, MULTIPLIER_1 = 0xCD9E8D57u;
 static const uint32_t WEYL_0 = 0x9E3779B9u, WEYL_1 = 0xBB67AE85u;
 
-/* Sixteen counters that follow each other, side by side, so that a vector unit runs them together. out[4 * lane + word]. */
+/* Counters that follow each other, side by side, so that a vector unit runs them together. out[4 * lane + word]. */
 GPT_INLINE void philox_lanes(const rng_stream *stream, uint32_t first_block, uint32_t out[CHUNK])
 {
     uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
