@@ -200,8 +200,8 @@ int main(int argc, char **argv)
     printf("%-28s %10s %10s %10s %10s\n", "one record of 400 bytes", "median us", "p99 us", "x write", "x sqlite");
     for (int s = 0; s < SERIES; s++) {
         double to_write = median_ratio(s, WRITE), to_sqlite = median_ratio(s, SQLITE);
-        printf("%-28s %10.2f %10.2f %10.2f %10.3f\n", names[s], quantile(medians[s], ROUNDS, 0.5),
-               quantile(p99s[s], ROUNDS, 0.5), to_write, to_sqlite);
+        printf("%-28s %10.2f %10.2f %10.2f %10.3f\n", names[s], quantile(medians[s], ROUNDS, 0.5), quantile(p99s[s], ROUNDS, 0.5),
+               to_write, to_sqlite);
     }
     for (int state = 0; state < STATES; state++) report_freeze(state);
     sqlite3_finalize(insert);

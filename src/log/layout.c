@@ -81,8 +81,7 @@ static uint64_t record_hash(const unsigned char *record, size_t bytes, uint64_t 
     return fb_hash64(record + FB_LOG_HEADER_BYTES, bytes - FB_LOG_HEADER_BYTES, header);
 }
 
-size_t fb_log_record_encode(unsigned char *out, const fb_log_header *header, const void *payload, uint64_t file_id,
-                            uint64_t offset)
+size_t fb_log_record_encode(unsigned char *out, const fb_log_header *header, const void *payload, uint64_t file_id, uint64_t offset)
 {
     size_t bytes = fb_log_record_bytes(header->bytes);
     memcpy(out, record_magic, sizeof record_magic);

@@ -11,14 +11,14 @@
 enum {
     FB_LOG_VERSION = 1,
     FB_LOG_HEAD_BYTES = 4096,
-    FB_LOG_HEADER_BYTES = 40,          /* of a record */
+    FB_LOG_HEADER_BYTES = 40, /* of a record */
     FB_LOG_PULSE_OFFSET = 4096,
     FB_LOG_PULSE_SLOTS = 2,
-    FB_LOG_PULSE_STRIDE_BYTES = 4096,  /* apart by the largest sector in use: one torn write cannot reach both */
+    FB_LOG_PULSE_STRIDE_BYTES = 4096, /* apart by the largest sector in use: one torn write cannot reach both */
     FB_LOG_PULSE_BYTES = 256,
     FB_LOG_FROZEN_OFFSET = 12288,
     FB_LOG_FROZEN_BYTES = 8192,
-    FB_LOG_APPEND_OFFSET = 143360      /* 12288 + 16 * 8192 */
+    FB_LOG_APPEND_OFFSET = 143360 /* 12288 + 16 * 8192 */
 };
 
 /* Which place of the file a record is for. Kept in its header, so that bytes of one place are no record in another. */

@@ -16,19 +16,19 @@ _Static_assert((int)BUFFER_BYTES >= (int)FB_LOG_HEAD_BYTES, "create makes the he
 
 struct fb_log {
     const fb_os *os;
-    char *path;              /* for messages only */
-    unsigned char *buffer;   /* records are laid out here, so that no call takes memory */
-    int64_t pid;             /* of the creator */
-    int fd;                  /* -1: not open */
+    char *path;            /* for messages only */
+    unsigned char *buffer; /* records are laid out here, so that no call takes memory */
+    int64_t pid;           /* of the creator */
+    int fd;                /* -1: not open */
     int sync_failed;
     uint64_t file_id;
-    uint64_t end;            /* where the next record goes: the end of the last one that was written whole */
-    uint64_t sequence;       /* of the last record handed in, lost ones included */
+    uint64_t end;      /* where the next record goes: the end of the last one that was written whole */
+    uint64_t sequence; /* of the last record handed in, lost ones included */
     uint64_t pulse_sequence;
     uint64_t freezes;
     uint64_t lost;
-    uint32_t pulse_slot;     /* the next pulse goes here; the other slot holds the newest whole one */
-    uint32_t slot_next;      /* slots before it are used or given up, and are not written again */
+    uint32_t pulse_slot; /* the next pulse goes here; the other slot holds the newest whole one */
+    uint32_t slot_next;  /* slots before it are used or given up, and are not written again */
 };
 
 static uint64_t now_ns(const fb_os *os)

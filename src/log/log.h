@@ -21,7 +21,7 @@
 #include "os/os.h"
 
 enum {
-    FB_LOG_PAYLOAD_MAX = 65536,       /* bytes of an appended payload */
+    FB_LOG_PAYLOAD_MAX = 65536, /* bytes of an appended payload */
     FB_LOG_PULSE_PAYLOAD_MAX = 192,
     FB_LOG_FROZEN_PAYLOAD_MAX = 8152, /* a slot of 8 KiB less the record header */
     FB_LOG_FROZEN_SLOTS = 16
@@ -91,10 +91,10 @@ typedef struct fb_log_reader fb_log_reader;
 typedef struct fb_log_record {
     uint16_t type;
     uint16_t reserved;
-    uint32_t bytes;         /* of the payload */
-    uint64_t sequence;      /* appended: 1, 2, ..., with gaps where records were lost; frozen, pulse: 1, 2, ... of their own */
-    uint64_t time_ns;       /* realtime clock of the writer; may go back, and orders nothing */
-    uint64_t offset_bytes;  /* of the record's header in the file */
+    uint32_t bytes;        /* of the payload */
+    uint64_t sequence;     /* appended: 1, 2, ..., with gaps where records were lost; frozen, pulse: 1, 2, ... of their own */
+    uint64_t time_ns;      /* realtime clock of the writer; may go back, and orders nothing */
+    uint64_t offset_bytes; /* of the record's header in the file */
     const void *payload;
 } fb_log_record;
 
@@ -107,9 +107,9 @@ typedef struct fb_log_info {
 
 /* How the file ends, as far as it was read. */
 enum {
-    FB_LOG_TAIL_CLEAN = 0,   /* the last record ends where the file ends */
-    FB_LOG_TAIL_TORN = 1,    /* a record begins and is not whole: the writer died in it, or is writing it now */
-    FB_LOG_TAIL_GARBAGE = 2  /* bytes follow that begin no record */
+    FB_LOG_TAIL_CLEAN = 0,  /* the last record ends where the file ends */
+    FB_LOG_TAIL_TORN = 1,   /* a record begins and is not whole: the writer died in it, or is writing it now */
+    FB_LOG_TAIL_GARBAGE = 2 /* bytes follow that begin no record */
 };
 
 typedef struct fb_log_tail {

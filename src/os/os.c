@@ -273,7 +273,7 @@ static fb_status open_temporary(const fb_os *os, const char *dir, const char *na
 static fb_status write_temporary(const fb_os *os, const char *dir, const char *name, const void *data, size_t bytes, char *temp,
                                  size_t temp_bytes, fb_error *err)
 {
-    int fd;
+    int fd = -1;
     int64_t done, closed;
     fb_status status = open_temporary(os, dir, name, temp, temp_bytes, &fd, err);
     if (status != FB_OK) return status;

@@ -12,9 +12,9 @@
 #ifndef FB_OS_OS_H
 #define FB_OS_OS_H
 
+#include <fcntl.h> /* O_RDONLY and friends, which `open` takes */
 #include <stddef.h>
 #include <stdint.h>
-#include <fcntl.h> /* O_RDONLY and friends, which `open` takes */
 
 #include "base/status.h"
 
@@ -27,7 +27,7 @@ typedef struct fb_os_info {
     uint64_t device, inode; /* equal pairs are one file, under whatever name */
     uint64_t links;
     int64_t mtime_ns;
-    int32_t kind;           /* FB_OS_FILE, ... */
+    int32_t kind; /* FB_OS_FILE, ... */
     int32_t reserved;
 } fb_os_info;
 
@@ -35,7 +35,7 @@ typedef struct fb_os_info {
 typedef int64_t (*fb_os_list_fn)(void *arg, const char *name);
 
 typedef struct fb_os {
-    void *ctx; /* first argument of every call */
+    void *ctx;                                                         /* first argument of every call */
     int64_t (*open)(void *ctx, const char *path, int flags, int mode); /* a descriptor; O_CLOEXEC is always set */
     int64_t (*close)(void *ctx, int fd);
     int64_t (*read)(void *ctx, int fd, void *data, size_t bytes);
@@ -53,10 +53,10 @@ typedef struct fb_os {
     int64_t (*unlink)(void *ctx, const char *path);
     int64_t (*mkdir)(void *ctx, const char *path, int mode);
     int64_t (*list)(void *ctx, const char *path, fb_os_list_fn fn, void *arg);
-    int64_t (*lock)(void *ctx, int fd, int how);    /* whole file, exclusive, this open file's own; -EAGAIN: another holds it */
-    int64_t (*realtime_ns)(void *ctx);              /* since 1970; may go back */
-    int64_t (*monotonic_ns)(void *ctx);             /* never goes back; its zero means nothing */
-    int64_t (*sleep_ns)(void *ctx, uint64_t ns);    /* at least so long, or -EINTR */
+    int64_t (*lock)(void *ctx, int fd, int how); /* whole file, exclusive, this open file's own; -EAGAIN: another holds it */
+    int64_t (*realtime_ns)(void *ctx);           /* since 1970; may go back */
+    int64_t (*monotonic_ns)(void *ctx);          /* never goes back; its zero means nothing */
+    int64_t (*sleep_ns)(void *ctx, uint64_t ns); /* at least so long, or -EINTR */
     int64_t (*getpid)(void *ctx);
     int64_t (*hostname)(void *ctx, char *text, size_t bytes);
     int64_t (*realpath)(void *ctx, const char *path, char *text, size_t bytes); /* absolute, no symbolic links; must exist */

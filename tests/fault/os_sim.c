@@ -14,8 +14,8 @@ struct bytes {
 };
 
 struct node {
-    int kind; /* FB_OS_FILE, FB_OS_FOLDER; 0: not in use */
     struct bytes cache, disk;
+    int kind;      /* FB_OS_FILE, FB_OS_FOLDER; 0: not in use */
     int locked_by; /* descriptor + 1 */
 };
 
@@ -278,10 +278,10 @@ static struct fd *fd_of(os_sim *sim, int fd)
     return fd >= 0 && fd < FDS_MAX && sim->fds[fd].open ? &sim->fds[fd] : NULL;
 }
 
-#define ENTER(name)                                                                                                              \
-    os_sim *sim = ctx;                                                                                                           \
-    int64_t result;                                                                                                              \
-    enum verdict verdict = enter(sim, name, &result);                                                                            \
+#define ENTER(name)                                   \
+    os_sim *sim = ctx;                                \
+    int64_t result;                                   \
+    enum verdict verdict = enter(sim, name, &result); \
     if (verdict == FAIL) return result
 
 /* The result of a call that took effect: a call during which the power went never returns it. */

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <errno.h>
@@ -141,9 +142,9 @@ enum { AFTER_CRASH = 0, IN_CACHE = 1, AFTER_RUIN = 2 };
 
 static char where[200]; /* what the judge is looking at, for its messages */
 
-#define JUDGE(condition)                                                                                                         \
-    do {                                                                                                                         \
-        if (!(condition)) fail_msg("%s: %s (line %d)", where, #condition, __LINE__);                                             \
+#define JUDGE(condition)                                                             \
+    do {                                                                             \
+        if (!(condition)) fail_msg("%s: %s (line %d)", where, #condition, __LINE__); \
     } while (0)
 
 static void judge_payload(const fb_log_record *record, int kind, const struct item *item)
@@ -250,8 +251,14 @@ static os_sim_fate fate_of(void *arg, size_t index, size_t bytes)
     switch (digits % FATES) {
     case 0: fate.kind = OS_SIM_LOST; break;
     case 1: fate.kind = OS_SIM_KEPT; break;
-    case 2: fate.kind = OS_SIM_PREFIX; fate.value = bytes / 2; break;
-    case 3: fate.kind = OS_SIM_SUFFIX; fate.value = bytes / 2; break;
+    case 2:
+        fate.kind = OS_SIM_PREFIX;
+        fate.value = bytes / 2;
+        break;
+    case 3:
+        fate.kind = OS_SIM_SUFFIX;
+        fate.value = bytes / 2;
+        break;
     default: fate.kind = fate.value & 1 ? OS_SIM_GARBLED : OS_SIM_LENGTH; break;
     }
     return fate;

@@ -22,12 +22,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 enum { FILE_BYTES_MAX = 1 << 20, ID = 77 };
 
-#define CHECK(condition)                                                                                                         \
-    do {                                                                                                                         \
-        if (!(condition)) {                                                                                                      \
-            fprintf(stderr, "fuzz_log: %s (line %d)\n", #condition, __LINE__);                                                   \
-            abort();                                                                                                             \
-        }                                                                                                                        \
+#define CHECK(condition)                                                       \
+    do {                                                                       \
+        if (!(condition)) {                                                    \
+            fprintf(stderr, "fuzz_log: %s (line %d)\n", #condition, __LINE__); \
+            abort();                                                           \
+        }                                                                      \
     } while (0)
 
 /* ---- one file, in memory ---------------------------------------------------------------------------------------------------- */
@@ -96,9 +96,17 @@ static int64_t mem_number(void *ctx)
     return 1000;
 }
 
-static const fb_os memory = {.open = mem_open, .close = mem_nothing, .fsync = mem_nothing, .fdatasync = mem_nothing,
-                             .pread = mem_pread, .pwrite = mem_pwrite, .fallocate = mem_fallocate, .fstat = mem_fstat,
-                             .realtime_ns = mem_number, .monotonic_ns = mem_number, .getpid = mem_number};
+static const fb_os memory = {.open = mem_open,
+                             .close = mem_nothing,
+                             .fsync = mem_nothing,
+                             .fdatasync = mem_nothing,
+                             .pread = mem_pread,
+                             .pwrite = mem_pwrite,
+                             .fallocate = mem_fallocate,
+                             .fstat = mem_fstat,
+                             .realtime_ns = mem_number,
+                             .monotonic_ns = mem_number,
+                             .getpid = mem_number};
 
 /* ---- build and damage ------------------------------------------------------------------------------------------------------- */
 

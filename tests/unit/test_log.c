@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include <errno.h>
@@ -606,9 +607,9 @@ static int check(const unsigned char *in, size_t available, uint32_t region, uin
 static void test_layout__bytes_on_disk_are_pinned(void **state)
 {
     static const unsigned char expected_head[72] = {
-        0x89, 'F', 'B', 'L', '\r', '\n', 0x1a, '\n', 1, 0, 0, 0, 4, 3, 2, 1, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
-        8, 7, 6, 5, 4, 3, 2, 1, 0, 0x10, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0x10, 0, 0, 0, 0x30, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0,
-        0, 0x20, 0, 0, 0, 0x30, 2, 0, 0, 0, 0, 0};
+        0x89, 'F',  'B', 'L', '\r', '\n', 0x1a, '\n', 1,  0,    0, 0, 4, 3,    2, 1, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
+        8,    7,    6,   5,   4,    3,    2,    1,    0,  0x10, 0, 0, 0, 0,    0, 0, 2,    0,    0,    0,    0,    0x10, 0,    0,
+        0,    0x30, 0,   0,   0,    0,    0,    0,    16, 0,    0, 0, 0, 0x20, 0, 0, 0,    0x30, 2,    0,    0,    0,    0,    0};
     static const unsigned char expected_record[32] = {0xfb, 'R', 'e', 'c', 0x34, 0x12, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0,
                                                       7,    0,   0,   0,   0,    0,    0, 0, 8, 7, 6, 5, 4, 3, 2, 1};
     const fb_log_head head = {file_id, 0x0102030405060708u};
