@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "cli.h"
 #include "evidence/site.h"
+#include "policy/gate.h"
 #include "run_job.h"
 
 static const char HELP[] =
@@ -71,9 +72,15 @@ static const fb_rec_finding *first_of(const fb_report *report)
 
 static const char *boundary_words(int32_t boundary)
 {
-    static const char *const words[] = {
-        "",          "state on entry", "batch", "activation", "loss", "gradient", "reduced gradient", "state after the update",
-        "checkpoint"};
+    static const char *const words[] = {"",
+                                        "state before the step",
+                                        "batch",
+                                        "activation",
+                                        "loss",
+                                        "gradient",
+                                        "reduced gradient",
+                                        "state after the update",
+                                        "checkpoint"};
     return boundary >= FB_ENTRY && boundary <= FB_CHECKPOINT ? words[boundary] : "value";
 }
 
@@ -94,7 +101,7 @@ static void say_head(const fb_report *report, const fb_rec_finding *first)
     else if (first) fprintf(stderr, ": non-finite %s on rank %d\n", boundary_words(first->boundary), first->rank);
     else if (report->has_no_vote && report->no_vote_count == 1) fprintf(stderr, ": no vote of rank %d\n", report->no_vote_ranks[0]);
     else if (report->has_no_vote) fprintf(stderr, ": no vote of %" PRIu64 " ranks\n", report->no_vote_count);
-    else fputc('\n', stderr);
+    else fprintf(stderr, ": %s\n", fb_gate_reason_text(report->reason));
 }
 
 /* A label and its text, wrapped at 100 columns; paths are not cut. */
@@ -120,14 +127,22 @@ __attribute__((format(printf, 2, 3))) static void say_field(const char *label, c
     fputc('\n', stderr);
 }
 
-static void say_first(const fb_rec_finding *first)
+static const char *kind_words(int32_t kind)
+{
+    if (kind == FB_KIND_OUT_OF_RANGE) return "out of range";
+    if (kind == FB_KIND_ALL_IGNORED) return "all ignored";
+    if (kind == FB_KIND_DOMAIN) return "out of its domain";
+    return fb_kind_name(kind);
+}
+
+static void say_first(const fb_report *report, const fb_rec_finding *first)
 {
     char name[600], index[200];
     finding_name(first, name, sizeof name);
     finding_index(first, index, sizeof index);
     say_field("first bad", "%s, %s, rank %d, micro-step %d: %s x %" PRIu64 "%s%s%s", name, boundary_words(first->boundary),
-              first->rank, first->micro_step, fb_kind_name(first->kind), first->count, index[0] ? ", first at " : "", index,
-              first->injected ? " (injected)" : "");
+              first->rank, first->micro_step, kind_words(first->kind), first->count, index[0] ? ", first at " : "", index,
+              first->injected || report->injected_text[0] ? " (injected)" : "");
 }
 
 static const char *yes_no(int32_t answer)
@@ -141,7 +156,7 @@ static void say_case(const run_job *job)
     const fb_rec_finding *first = first_of(report);
     const char *folder = report->case_folder[0] ? report->case_folder : report->folder;
     say_head(report, first);
-    if (first) say_first(first);
+    if (first) say_first(report, first);
     if (report->witness[0]) say_field("proof", "%s", report->witness);
     say_field("spread", "collective: %s, parameters: %s, optimizer state: %s", yes_no(report->collective),
               yes_no(report->parameters), yes_no(report->optimizer_state));
@@ -150,6 +165,10 @@ static void say_case(const run_job *job)
                   report->case_updates == 1 ? "" : "s");
     else if (report->has_no_vote) say_field("next", "the job ended in that vote, with code %d", job->code);
     else say_field("next", "skipped; training went on, and the command ended with code %d", job->code);
+    if (report->cases_before) {
+        say_field("earlier", "%" PRIu64 " case%s before this one, the last at step %" PRId64, report->cases_before,
+                  report->cases_before == 1 ? "" : "s", report->previous_case_step);
+    }
     say_field("case", "%s", folder);
     fprintf(stderr, "%14sfirstbad why %s\n", "", folder);
 }
@@ -280,6 +299,15 @@ static int read_options(run_job_options *options, int argc, char **argv, int *js
     return -1;
 }
 
+/* One parent a rank would be one run a rank. */
+static int is_behind_mpirun(void)
+{
+    const char *size = getenv("OMPI_COMM_WORLD_SIZE");
+    if (!size || strcmp(size, "1") == 0) return 0;
+    cli_error("run stands behind mpirun, once on each of %.16s ranks; put it in front: firstbad run -- mpirun ...", size);
+    return 1;
+}
+
 int fb_cmd_run(int argc, char **argv)
 {
     run_job_options options;
@@ -289,6 +317,7 @@ int fb_cmd_run(int argc, char **argv)
     memset(&options, 0, sizeof options);
     options.output = -1;
     if ((code = read_options(&options, argc, argv, &json)) >= 0) return code;
+    if (is_behind_mpirun()) return CLI_USAGE;
     if ((code = process_find(options.command[0])) != 0) { /* before anything is made for a run that cannot be */
         cli_error("run: start %s: %s", options.command[0], code == ENOENT ? "there is no such command" : strerror(code));
         return code == ENOENT ? RUN_JOB_NOT_FOUND : RUN_JOB_NOT_EXECUTABLE;

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "guard/inject.h"
 
-enum { GIT_MS = 5000 };
+enum { GIT_MS = 5000, PEER_MS = 30000 };
 
 fb_status run_job_append(char text[RUN_JOB_TEXT], const char *value, char part, fb_error *err)
 {
@@ -59,6 +59,70 @@ static fb_status choose_id(run_job *job, fb_error *err)
     return FB_OK;
 }
 
+static int is_token(const char *text)
+{
+    return *text && text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")] == '\0';
+}
+
+/*
+ * Where a launcher starts us several times for one job, once on each node for example, all of us must name the same attempt. What
+ * tells one launch from the next is the launcher's; "" where we are alone.
+ */
+static void name_launch(char out[RUN_JOB_TOKEN])
+{
+    const char *tasks = env("SLURM_STEP_NUM_TASKS"), *world = env("WORLD_SIZE"), *elastic = env("TORCHELASTIC_RUN_ID");
+    char text[RUN_JOB_TOKEN] = "";
+    if (tasks && strcmp(tasks, "1") != 0 && env("SLURM_JOB_ID") && env("SLURM_STEP_ID")) {
+        (void)snprintf(text, sizeof text, "slurm-%s.%s.%s", env("SLURM_JOB_ID"), env("SLURM_STEP_ID"),
+                       env("SLURM_RESTART_COUNT") ? env("SLURM_RESTART_COUNT") : "0");
+    } else if (world && strcmp(world, "1") != 0 && elastic && env("TORCHELASTIC_RESTART_COUNT")) {
+        (void)snprintf(text, sizeof text, "elastic-%s.%s", elastic, env("TORCHELASTIC_RESTART_COUNT"));
+    }
+    (void)snprintf(out, RUN_JOB_TOKEN, "%s", is_token(text) ? text : "");
+}
+
+/* The attempt that a claim names, or 0. */
+static int32_t read_claim(const fb_os *os, const char *ledgers, const char *name)
+{
+    char path[FB_OS_PATH_MAX], *data = NULL;
+    size_t bytes = 0;
+    long number = 0;
+    if (fb_os_join(path, sizeof path, ledgers, name, NULL) != FB_OK) return 0;
+    if (fb_os_read_file(os, path, 64, &data, &bytes, NULL) == FB_OK) number = strtol(data, NULL, 10);
+    fb_free(data);
+    return number > 0 && number <= INT32_MAX ? (int32_t)number : 0;
+}
+
+/* A peer won the election: wait for the number that it takes. */
+static fb_status join_peer(run_job *job, const fb_os *os, const char *ledgers, const char *name, fb_error *err)
+{
+    int64_t until = process_now_ms() + PEER_MS;
+    job->joined = 1;
+    while ((job->attempt = read_claim(os, ledgers, name)) == 0 && process_now_ms() < until) process_sleep_ms(20);
+    if (job->attempt) return FB_OK;
+    return fb_fail(err, FB_E_NOTFOUND, "join the launch: a peer announced itself in %s/%s.owner, and named no attempt within %d s",
+                   ledgers, name, PEER_MS / 1000);
+}
+
+/* Take the next attempt, or the one that a peer of the same launch takes. Whoever puts the owner file in place first is the one. */
+static fb_status choose_attempt(run_job *job, const fb_os *os, fb_error *err)
+{
+    char token[RUN_JOB_TOKEN], name[RUN_JOB_TOKEN + 16], owner[RUN_JOB_TOKEN + 32], text[16], ledgers[FB_OS_PATH_MAX];
+    fb_status status;
+    int n;
+    name_launch(token);
+    if (!token[0]) return fb_run_next_attempt(job->dir, job->run_id, &job->attempt, err);
+    if ((status = fb_os_join(ledgers, sizeof ledgers, job->folder, "ledger", err)) != FB_OK) return status;
+    if ((status = fb_os_mkdirs(os, ledgers, err)) != FB_OK) return status;
+    (void)snprintf(name, sizeof name, "claim-%s", token);
+    (void)snprintf(owner, sizeof owner, "%s.owner", name);
+    status = fb_os_put_new(os, ledgers, owner, "", 0, err);
+    if (status == FB_E_EXISTS) return join_peer(job, os, ledgers, name, err);
+    if (status != FB_OK || (status = fb_run_next_attempt(job->dir, job->run_id, &job->attempt, err)) != FB_OK) return status;
+    n = snprintf(text, sizeof text, "%d\n", job->attempt);
+    return fb_os_put_new(os, ledgers, name, text, (size_t)n, err);
+}
+
 static fb_status choose_folder(run_job *job, const fb_os *os, fb_error *err)
 {
     const char *dir = job->options->dir ? job->options->dir : env("FIRSTBAD_DIR") ? env("FIRSTBAD_DIR") : "firstbad-runs";
@@ -69,7 +133,7 @@ static fb_status choose_folder(run_job *job, const fb_os *os, fb_error *err)
     got = os->realpath(os->ctx, dir, job->dir, sizeof job->dir);
     if (got < 0) return fb_fail_os(err, (int)-got, "find folder %s", dir);
     if ((status = fb_os_join(job->folder, sizeof job->folder, job->dir, job->run_id, err)) != FB_OK) return status;
-    if ((status = fb_run_next_attempt(job->dir, job->run_id, &job->attempt, err)) != FB_OK) return status;
+    if ((status = choose_attempt(job, os, err)) != FB_OK) return status;
     (void)snprintf(name, sizeof name, "ledger/a%d", job->attempt);
     if ((status = fb_os_join(job->ledger, sizeof job->ledger, job->folder, name, err)) != FB_OK) return status;
     return fb_os_mkdirs(os, job->ledger, err);
@@ -259,7 +323,7 @@ fb_status run_job_open(run_job *job, const run_job_options *options, fb_error *e
     if ((status = choose_id(job, err)) != FB_OK) return status;
     if ((status = choose_folder(job, os, err)) != FB_OK) return status;
     if ((status = write_run(job, os, err)) != FB_OK) return status;
-    return write_launch(job, os, err);
+    return job->joined ? FB_OK : write_launch(job, os, err);
 }
 
 int run_job_start(run_job *job)
@@ -318,6 +382,7 @@ void run_job_close(run_job *job)
     }
     read_folder(job, os);
     job->exit_code = job->halted ? RUN_JOB_HALTED : job->code;
+    if (job->joined) return; /* the peer that took the attempt writes its end */
     if (write_exit(job, os, &why) != FB_OK && job->why.code == FB_OK) job->why = why;
 }
 

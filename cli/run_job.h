@@ -12,7 +12,7 @@
 #include "process.h"
 #include "report/report.h"
 
-enum { RUN_JOB_TEXT = 8192, RUN_JOB_HALTED = 86, RUN_JOB_NOT_FOUND = 127, RUN_JOB_NOT_EXECUTABLE = 126 };
+enum { RUN_JOB_TEXT = 8192, RUN_JOB_TOKEN = 128, RUN_JOB_HALTED = 86, RUN_JOB_NOT_FOUND = 127, RUN_JOB_NOT_EXECUTABLE = 126 };
 
 typedef struct run_job_options {
     const char *dir;    /* NULL: FIRSTBAD_DIR, else firstbad-runs */
@@ -30,6 +30,7 @@ typedef struct run_job {
     char dir[FB_OS_PATH_MAX], folder[FB_OS_PATH_MAX], ledger[FB_OS_PATH_MAX]; /* absolute */
     char run_id[64];
     int32_t attempt;
+    int joined; /* a peer of the same launch, on another node for example, had taken the attempt */
     process child;
     int start_errno; /* what kept the command from starting; 0 when it ran */
     /* after run_job_close */
