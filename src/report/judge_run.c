@@ -155,13 +155,18 @@ static void undecided_no_vote(fb_report *report)
 
 static void undecided_ledgers(fb_report *report)
 {
-    uint64_t unreadable = 0, garbage = 0, lost = 0, silent = 0;
+    uint64_t unreadable = 0, garbage = 0, lost = 0, silent = 0, foreign = 0;
     for (uint64_t i = 0; i < report->rank_count; i++) {
         const fb_report_rank *rank = &report->ranks[i];
         unreadable += (uint64_t)(rank->state == FB_LEDGER_UNREADABLE);
         garbage += (uint64_t)(rank->state == FB_LEDGER_READ && rank->tail_kind == FB_LOG_TAIL_GARBAGE);
         silent += (uint64_t)(rank->state == FB_LEDGER_READ && rank->steps == 0);
         lost += rank->lost;
+        foreign += (uint64_t)rank->foreign;
+    }
+    if (foreign) {
+        fb_notes_add(&report->undecided, "%llu ledger%s of another rank or attempt than the name says", (unsigned long long)foreign,
+                     foreign == 1 ? " is" : "s are");
     }
     if (report->rank_count == 0) fb_notes_add(&report->undecided, "attempt %d has no ledger: nothing was guarded", report->attempt);
     else if (report->world < 0) fb_notes_add(&report->undecided, "how many ranks there were is not recorded");

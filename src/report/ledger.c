@@ -148,18 +148,27 @@ static void survey_proof(fb_report *report, const fb_rec_proof *proof)
     if (entry && proof->moment == FB_PROOF_NEXT_BEGIN && proof->equal == 0) entry->broken = 1;
 }
 
-/* The RUN record stands in for a run.json that is missing or was written by a later attempt. */
+static int64_t number_of(const char *text)
+{
+    int64_t number = 0;
+    const char *c = text;
+    for (; *c >= '0' && *c <= '9' && number <= FB_REPORT_RANKS_MAX; c++) number = number * 10 + (*c - '0');
+    return c == text || *c ? -1 : number;
+}
+
+/* The RUN record stands in for a run.json that is missing, and says whose ledger this is. */
 static void take_pair(void *ctx, fb_text key, fb_text value)
 {
-    fb_report_run *run = ctx;
+    fb_ledger_reading *reading = ctx;
+    fb_report_run *run = &reading->report->run;
     char name[64], text[256];
+    int64_t number;
     fb_text_copy(name, sizeof name, key);
     fb_text_copy(text, sizeof text, value);
-    if (strcmp(name, "world") == 0 && run->world < 0 && text[0]) {
-        int64_t world = 0;
-        for (const char *c = text; *c >= '0' && *c <= '9' && world <= FB_REPORT_RANKS_MAX; c++) world = world * 10 + (*c - '0');
-        if (world > 0 && world <= FB_REPORT_RANKS_MAX) run->world = (int32_t)world;
-    }
+    number = number_of(text);
+    if (strcmp(name, "world") == 0 && run->world < 0 && number > 0 && number <= FB_REPORT_RANKS_MAX) run->world = (int32_t)number;
+    if (strcmp(name, "rank") == 0 && number != reading->rank->rank) reading->rank->foreign = 1;
+    if (strcmp(name, "attempt") == 0 && number != reading->report->attempt) reading->rank->foreign = 1;
     if (strcmp(name, "run_id") == 0 && !run->run_id[0]) fb_text_copy(run->run_id, sizeof run->run_id, value);
     if (strcmp(name, "precision") == 0 && !run->precision[0]) fb_text_copy(run->precision, sizeof run->precision, value);
     if (strcmp(name, "on_bad") == 0 && !run->on_bad[0]) fb_text_copy(run->on_bad, sizeof run->on_bad, value);
@@ -178,7 +187,7 @@ static void survey(fb_ledger_reading *reading, const fb_log_record *record, int 
         fb_rec_proof proof;
     } rec;
     switch (record->type) {
-    case FB_REC_RUN: (void)fb_rec_run_decode(record->payload, record->bytes, take_pair, &report->run, NULL); break;
+    case FB_REC_RUN: (void)fb_rec_run_decode(record->payload, record->bytes, take_pair, reading, NULL); break;
     case FB_REC_STEP:
         if (fb_rec_step_decode(record->payload, record->bytes, &rec.step, NULL) == FB_OK)
             survey_step(report, reading->rank, &rec.step);

@@ -392,9 +392,14 @@ static void count_missing(fb_report *report)
 {
     uint64_t present = 0;
     int32_t expected = 0;
+    int32_t highest = report->rank_count ? report->ranks[report->rank_count - 1].rank : -1;
     report->world = report->run.world;
     report->lowest_missing = -1;
     if (report->world < 0) return;
+    if (highest >= report->world) {
+        fb_notes_add(&report->notes, "the run says %d ranks, and there is a ledger of rank %d", report->world, highest);
+        report->world = highest + 1;
+    }
     for (uint64_t i = 0; i < report->rank_count && report->ranks[i].rank < report->world; i++) {
         if (report->ranks[i].rank > expected && report->lowest_missing < 0) report->lowest_missing = expected;
         expected = report->ranks[i].rank + 1;

@@ -63,8 +63,9 @@ typedef struct fb_report_rank {
     int32_t has_pulse, pulse_vote, pulse_phase, pulse_action;
     int64_t pulse_step;
     int32_t tail_kind, closed;
-    uint64_t lost;  /* records that could not be written */
-    uint64_t bytes; /* of the file */
+    int32_t foreign; /* 1: its RUN record is of another rank or attempt: a copied or renamed file */
+    uint64_t lost;   /* records that could not be written */
+    uint64_t bytes;  /* of the file */
     uint64_t steps, applied, gated, skipped, probing;
     int64_t first_step, last_step;
     uint64_t duration_ns, guard_ns;

@@ -79,16 +79,19 @@ static fb_text text_of(const char *text)
 static ledger open_ledger(int32_t attempt, int32_t rank, const char *world)
 {
     ledger one = {NULL, attempt, rank};
-    fb_pair pairs[] = {{"run_id", "r1"}, {"world", world}};
+    char number[2][16];
+    fb_pair pairs[] = {{"run_id", "r1"}, {"world", world}, {"rank", number[0]}, {"attempt", number[1]}};
     uint8_t bytes[FB_REC_BYTES_MAX];
     char folder[64], path[64];
     fb_error err;
+    (void)snprintf(number[0], sizeof number[0], "%d", rank);
+    (void)snprintf(number[1], sizeof number[1], "%d", attempt);
     (void)snprintf(folder, sizeof folder, "ledger/a%d", attempt);
     make_folder(folder);
     (void)snprintf(path, sizeof path, "ledger/a%d/r%05d.log", attempt, rank);
     assert_int_equal(fb_log_create(&one.log, fb_os_posix(), in_root(path), 0x1234u + (uint64_t)(attempt * 100 + rank), &err),
                      FB_OK);
-    assert_int_equal(fb_log_append(one.log, FB_REC_RUN, bytes, fb_rec_run_encode(bytes, sizeof bytes, pairs, 2), 0, &err), FB_OK);
+    assert_int_equal(fb_log_append(one.log, FB_REC_RUN, bytes, fb_rec_run_encode(bytes, sizeof bytes, pairs, 4), 0, &err), FB_OK);
     return one;
 }
 
@@ -718,6 +721,28 @@ static void test_report__an_unreadable_ledger_is_undecided(void **state)
     fb_report_free(report);
 }
 
+static void test_report__a_copied_ledger_does_not_stand_in_for_a_lost_one(void **state)
+{
+    fb_report *report;
+    char command[300], from[200];
+    (void)state;
+    for (int32_t rank = 0; rank < 2; rank++) {
+        ledger one = open_ledger(1, rank, "2");
+        put_good(&one, 0, 3);
+        close_ledger(&one);
+    }
+    report = load();
+    assert_int_equal(report->status, FB_WHY_CLEAN);
+    fb_report_free(report);
+    (void)snprintf(from, sizeof from, "%s", in_root("ledger/a1/r00000.log"));
+    (void)snprintf(command, sizeof command, "cp %s %s", from, in_root("ledger/a1/r00001.log"));
+    assert_int_equal(system(command), 0);
+    report = load();
+    assert_int_equal(report->status, FB_WHY_UNDECIDED);
+    assert_true(says(&report->undecided, "1 ledger is of another rank"));
+    fb_report_free(report);
+}
+
 /* ---- no vote ----------------------------------------------------------------------------------------------------------------- */
 
 static void test_report__a_rank_that_never_voted_is_named(void **state)
@@ -1116,6 +1141,7 @@ int main(void)
         TEST(test_report__a_missing_ledger_is_undecided),
         TEST(test_report__garbage_at_the_end_of_a_ledger_is_undecided),
         TEST(test_report__an_unreadable_ledger_is_undecided),
+        TEST(test_report__a_copied_ledger_does_not_stand_in_for_a_lost_one),
         TEST(test_report__a_rank_that_never_voted_is_named),
         TEST(test_report__a_second_vote_that_one_rank_missed),
         TEST(test_report__a_vote_that_one_rank_has_read_took_place),
