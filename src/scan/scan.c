@@ -86,7 +86,9 @@ static void statistics_into(statistics_task *task, fb_tally *tally)
 {
     const fb_walk *walk = task->walk;
     uint8_t buffer[FB_BLOCK_BYTES];
+    fb_raw_bins raw;
     fb_fpenv modes = fb_fpenv_enter();
+    if (tally->bins) memset(&raw, 0, sizeof raw);
     for (;;) {
         uint64_t block = atomic_fetch_add(&task->next, FB_CHUNK_BLOCKS), end = block + FB_CHUNK_BLOCKS;
         for (; block < end && block < walk->blocks; block++) {
@@ -94,8 +96,9 @@ static void statistics_into(statistics_task *task, fb_tally *tally)
             size_t n = fb_walk_count(walk, block);
             const uint8_t *data = fb_walk_read(walk, start, n, buffer);
             fb_pass_block(task->kernel, walk->format, data, start, n, 1, tally);
-            if (tally->bins) fb_pass_histogram(walk->format, data, start, n, task->histogram, tally->bins);
+            if (tally->bins) fb_pass_histogram(walk->format, data, start, n, task->histogram, &raw);
         }
+        if (tally->bins) fb_raw_bins_fold(walk->format, &raw, tally->bins);
         if (end >= walk->blocks) break;
     }
     fb_fpenv_leave(modes);

@@ -91,6 +91,7 @@ BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const 
     __m512i m0 = _mm512_setzero_si512(), m1 = m0, m2 = m0, m3 = m0;
     size_t bytes = n * (size_t)bits / 8, i = 0;
     for (; i + 256 <= bytes; i += 256) {
+        fb_ahead(data + i, 256);
         m0 = max_of(bits, m0, _mm512_and_si512(_mm512_xor_si512(load(data + i), flip), mask));
         m1 = max_of(bits, m1, _mm512_and_si512(_mm512_xor_si512(load(data + i + 64), flip), mask));
         m2 = max_of(bits, m2, _mm512_and_si512(_mm512_xor_si512(load(data + i + 128), flip), mask));
@@ -183,7 +184,10 @@ BODY void wide_block(const fb_format *format, int bits, int statistics, const ui
     size_t padding = (32 - n % 32) % 32, i;
     seen s = see_nothing(format, bits);
     for (i = 0; i < 4; i++) lanes[i] = _mm512_setzero_pd();
-    for (i = 0; i + 32 <= n; i += 32, data += group_bytes) wide_group(bits, statistics, data, lanes, &s);
+    for (i = 0; i + 32 <= n; i += 32, data += group_bytes) {
+        fb_ahead(data, group_bytes);
+        wide_group(bits, statistics, data, lanes, &s);
+    }
     if (i < n) {
         memcpy(rest, data, (n - i) * (size_t)bits / 8);
         wide_group(bits, statistics, rest, lanes, &s);
@@ -248,7 +252,10 @@ BODY void quad_block(const fb_format *format, int kind, int statistics, const ui
     uint8_t rest[128] = {0};
     size_t padding = (64 - n % 64) % 64, i;
     seen s = see_nothing(format, bits);
-    for (i = 0; i + 64 <= n; i += 64, data += group_bytes) quad_group(kind, statistics, data, lanes, &s);
+    for (i = 0; i + 64 <= n; i += 64, data += group_bytes) {
+        fb_ahead(data, group_bytes);
+        quad_group(kind, statistics, data, lanes, &s);
+    }
     if (i < n) {
         memcpy(rest, data, (n - i) * (size_t)bits / 8);
         quad_group(kind, statistics, rest, lanes, &s);

@@ -93,6 +93,7 @@ BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const 
     uint64_t peak;
     size_t i = 0;
     for (; i + 4 * step <= n; i += 4 * step, data += 64) {
+        fb_ahead(data, 64);
         m0 = max_of(bits, m0, vandq_u8(veorq_u8(vld1q_u8(data), flip), mask));
         m1 = max_of(bits, m1, vandq_u8(veorq_u8(vld1q_u8(data + 16), flip), mask));
         m2 = max_of(bits, m2, vandq_u8(veorq_u8(vld1q_u8(data + 32), flip), mask));
@@ -188,7 +189,10 @@ BODY void wide_block(const fb_format *format, int bits, int statistics, const ui
     size_t padding = (32 - n % 32) % 32, i;
     seen s = see_nothing(format, bits);
     for (i = 0; i < 16; i++) lanes[i] = vdupq_n_f64(0.0);
-    for (i = 0; i + 32 <= n; i += 32, data += group_bytes) wide_group(bits, statistics, data, lanes, &s);
+    for (i = 0; i + 32 <= n; i += 32, data += group_bytes) {
+        fb_ahead(data, group_bytes);
+        wide_group(bits, statistics, data, lanes, &s);
+    }
     if (i < n) {
         memcpy(rest, data, (n - i) * (size_t)bits / 8);
         wide_group(bits, statistics, rest, lanes, &s);
@@ -267,7 +271,10 @@ BODY void quad_block(const fb_format *format, int kind, int statistics, const ui
     size_t padding = (64 - n % 64) % 64, i;
     seen s = see_nothing(format, bits);
     for (i = 0; i < 8; i++) lanes[i] = vdupq_n_f64(0.0);
-    for (i = 0; i + 64 <= n; i += 64, data += group_bytes) quad_group(kind, statistics, data, lanes, &s);
+    for (i = 0; i + 64 <= n; i += 64, data += group_bytes) {
+        fb_ahead(data, group_bytes);
+        quad_group(kind, statistics, data, lanes, &s);
+    }
     if (i < n) {
         memcpy(rest, data, (n - i) * (size_t)bits / 8);
         quad_group(kind, statistics, rest, lanes, &s);

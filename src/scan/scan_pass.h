@@ -36,7 +36,16 @@ void fb_pass_source(const fb_kernel *kernel, const fb_format *format, const uint
 /* Index in [0, n) of the first bad element, or n. */
 size_t fb_pass_locate(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, size_t n);
 
-/* Histogram of n elements starting at flat index `start`: all of them, or one in 16. Counted elements are the sum of the bins. */
-void fb_pass_histogram(const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int32_t mode, uint64_t bins[256]);
+enum { FB_RAW_TABLES = 4 };
+
+/* Counts on their way to bins; empty when all are zero. Fold them before 2^32 parts were counted. */
+typedef struct fb_raw_bins {
+    uint32_t counts[FB_RAW_TABLES][256];
+} fb_raw_bins;
+
+/* Histogram of n elements starting at flat index `start`: all of them, or one in 16. */
+void fb_pass_histogram(const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int32_t mode, fb_raw_bins *raw);
+/* Add to bins, and empty raw. */
+void fb_raw_bins_fold(const fb_format *format, fb_raw_bins *raw, uint64_t bins[256]);
 
 #endif
