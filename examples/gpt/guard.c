@@ -55,7 +55,7 @@ static fb_status name_parameters(guard *g, gpt_model *model, adamw *optimizer, g
 
 static fb_status name_activations(guard *g, const gpt_model *model, fb_error *err)
 {
-    size_t largest = 0;
+    size_t largest = 1;
     g->activations = calloc(model->activation_count, sizeof *g->activations);
     for (size_t i = 0; i < model->activation_count; i++)
         largest = model->activations[i].count > largest ? model->activations[i].count : largest;

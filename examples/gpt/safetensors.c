@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +10,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-static int fail(file_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int fail(file_error *err, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(err->message, sizeof err->message, format, arguments);
-    va_end(arguments);
-    return -1;
-}
+#define explain(err, ...) snprintf((err)->message, sizeof(err)->message, __VA_ARGS__)
 
 /* The length and the JSON, padded with spaces to a multiple of 8 as the reference writer does. NULL when memory is short. */
 static char *build_header(const char *metadata, const tensor_entry *entries, size_t n, size_t *bytes)
@@ -73,13 +64,18 @@ int safetensors_write(const char *path, const char *metadata, const tensor_entry
     char temporary[PATH_BYTES];
     size_t header_bytes = 0;
     int status = -1;
-    if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp", path) >= sizeof temporary)
-        return fail(err, "write %s: the path is longer than %d bytes", path, PATH_BYTES);
+    if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp", path) >= sizeof temporary) {
+        explain(err, "write %s: the path is longer than %d bytes", path, PATH_BYTES);
+        return -1;
+    }
     char *header = build_header(metadata, entries, n, &header_bytes);
-    if (!header) return fail(err, "write %s: no memory for the header of %zu tensors", path, n);
+    if (!header) {
+        explain(err, "write %s: no memory for the header of %zu tensors", path, n);
+        return -1;
+    }
     FILE *file = fopen(temporary, "wb");
     if (!file) {
-        fail(err, "write %s: cannot create %s: %s", path, temporary, strerror(errno));
+        explain(err, "write %s: cannot create %s: %s", path, temporary, strerror(errno));
         goto done;
     }
     int written = write_all(file, header, header_bytes, entries, n);
@@ -89,7 +85,7 @@ int safetensors_write(const char *path, const char *metadata, const tensor_entry
         saved = errno;
     }
     if (written != 0 || rename(temporary, path) != 0 || sync_folder(path) != 0) {
-        fail(err, "write %s: %s", path, strerror(written != 0 ? saved : errno));
+        explain(err, "write %s: %s", path, strerror(written != 0 ? saved : errno));
         unlink(temporary);
         goto done;
     }
@@ -106,11 +102,11 @@ int safetensors_read(const char *path, const char *metadata, const tensor_entry 
     char *expected = build_header(metadata, entries, n, &header_bytes), *found = calloc(1, header_bytes + 1);
     FILE *file = fopen(path, "rb");
     if (!expected || !found) {
-        fail(err, "read %s: no memory for the header of %zu tensors", path, n);
+        explain(err, "read %s: no memory for the header of %zu tensors", path, n);
         goto done;
     }
     if (!file) {
-        fail(err, "read %s: %s", path, strerror(errno));
+        explain(err, "read %s: %s", path, strerror(errno));
         goto done;
     }
     size_t got = fread(found, 1, header_bytes, file);
@@ -119,17 +115,17 @@ int safetensors_read(const char *path, const char *metadata, const tensor_entry 
             if (found[i] < ' ' || found[i] > '~') found[i] = ' ';
         char *begin = got > 24 ? found + 8 : found, *end = strchr(begin, '}');
         if (end) end[1] = '\0';
-        fail(err, "read %s: expected a checkpoint of %s, found a file that begins with %.200s", path, metadata, begin);
+        explain(err, "read %s: expected a checkpoint of %s, found a file that begins with %.200s", path, metadata, begin);
         goto done;
     }
     for (size_t i = 0; i < n; i++) {
         if (fread(entries[i].data, 1, entries[i].bytes, file) != entries[i].bytes) {
-            fail(err, "read %s: the file ends within tensor %s", path, entries[i].name);
+            explain(err, "read %s: the file ends within tensor %s", path, entries[i].name);
             goto done;
         }
     }
     if (fgetc(file) != EOF) {
-        fail(err, "read %s: there are bytes after the last tensor", path);
+        explain(err, "read %s: there are bytes after the last tensor", path);
         goto done;
     }
     status = 0;
