@@ -324,8 +324,10 @@ AVX512 static __attribute__((noinline)) size_t scale_f64(const uint8_t *source, 
 {
     __m512d f = _mm512_set1_pd(factor);
     size_t i;
-    for (i = 0; i + 8 <= n; i += 8)
+    for (i = 0; i + 8 <= n; i += 8) {
+        fb_ahead(source + 8 * i, 64);
         _mm512_storeu_pd((void *)(target + 8 * i), _mm512_mul_pd(_mm512_castsi512_pd(load(source + 8 * i)), f));
+    }
     return i;
 }
 
@@ -333,8 +335,10 @@ AVX512 static __attribute__((noinline)) size_t scale_f32(const uint8_t *source, 
 {
     __m512 f = _mm512_set1_ps((float)factor);
     size_t i;
-    for (i = 0; i + 16 <= n; i += 16)
+    for (i = 0; i + 16 <= n; i += 16) {
+        fb_ahead(source + 4 * i, 64);
         _mm512_storeu_ps((void *)(target + 4 * i), _mm512_mul_ps(_mm512_castsi512_ps(load(source + 4 * i)), f));
+    }
     return i;
 }
 
@@ -344,6 +348,7 @@ AVX512 static __attribute__((noinline)) size_t scale_bf16(const uint8_t *source,
     __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     size_t i;
     for (i = 0; i + 32 <= n; i += 32) {
+        fb_ahead(source + 2 * i, 64);
         __m512i v = load(source + 2 * i);
         __m512 even = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)), f);
         __m512 odd = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(v, upper)), f);
@@ -358,8 +363,10 @@ AVX512 static __attribute__((noinline)) size_t scale_f16(const uint8_t *source, 
 {
     __m512 f = _mm512_set1_ps((float)factor);
     size_t i;
-    for (i = 0; i + 16 <= n; i += 16)
+    for (i = 0; i + 16 <= n; i += 16) {
+        fb_ahead(source + 2 * i, 64);
         _mm512_storeu_ps((void *)(target + 4 * i), _mm512_mul_ps(sixteen_floats(16, 0, source + 2 * i), f));
+    }
     return i;
 }
 
@@ -376,7 +383,47 @@ static void avx512_scale(const fb_format *format, const uint8_t *source, uint8_t
     fb_kernel_ref.scale(format, source + done * fb_format_part_bytes(format), target + done * target_bytes, n - done, factor);
 }
 
-const fb_kernel fb_kernel_avx512 = {"avx512", avx512_peak, avx512_block, avx512_scale};
+/* wide_group for 32 F32, multiplied and stored on the way. */
+BODY void scaled_group(const uint8_t *p, uint8_t *target, __m512 factor, __m512d lanes[4], seen *s)
+{
+    int k;
+    for (k = 0; k < 2; k++) {
+        __m512 v = _mm512_mul_ps(_mm512_castsi512_ps(load(p + 64 * k)), factor);
+        _mm512_storeu_ps((void *)(target + 64 * k), v);
+        see(32, 0, _mm512_castps_si512(v), s);
+        lanes[2 * k] = add_square(lanes[2 * k], _mm512_cvtps_pd(_mm512_castps512_ps256(v)));
+        lanes[2 * k + 1] = add_square(lanes[2 * k + 1], _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
+    }
+}
+
+AVX512 static __attribute__((noinline)) int avx512_scale_block(const fb_format *format, const uint8_t *source, uint8_t *target,
+                                                               size_t n, double factor, fb_block *out)
+{
+    __m512 f = _mm512_set1_ps((float)factor);
+    __m512d lanes[4];
+    double flat[32];
+    uint8_t rest[128] = {0};
+    size_t i;
+    seen s;
+    if (format->dtype != FB_F32) return 0;
+    s = see_nothing(format, 32);
+    for (i = 0; i < 4; i++) lanes[i] = _mm512_setzero_pd();
+    for (i = 0; i + 32 <= n; i += 32, source += 128, target += 128) {
+        fb_ahead(source, 128);
+        scaled_group(source, target, f, lanes, &s);
+    }
+    if (i < n) {
+        memcpy(rest, source, (n - i) * 4);
+        scaled_group(rest, rest, f, lanes, &s);
+        memcpy(target, rest, (n - i) * 4);
+    }
+    for (i = 0; i < 4; i++) _mm512_storeu_pd(flat + 8 * i, lanes[i]);
+    see_end(32, 0, &s, 0, out);
+    out->sum = fb_lanes_sum(flat, 32);
+    return 1;
+}
+
+const fb_kernel fb_kernel_avx512 = {"avx512", avx512_peak, avx512_block, avx512_scale, avx512_scale_block};
 
 #else
 typedef int fb_scan_avx512_is_not_for_this_machine;

@@ -50,6 +50,9 @@ typedef struct fb_kernel {
     void (*block)(const fb_format *format, const uint8_t *data, size_t n, int statistics, fb_block *out);
     /* target = source * factor for n elements of F64, F32, BF16 in place or across, or F16 into F32. */
     void (*scale)(const fb_format *format, const uint8_t *source, uint8_t *target, size_t n, double factor);
+    /* NULL, or scale and block of the products (no statistics) in one loop; returns 0, having done
+     * nothing, for formats it leaves. */
+    int (*scale_block)(const fb_format *format, const uint8_t *source, uint8_t *target, size_t n, double factor, fb_block *out);
 } fb_kernel;
 
 extern const fb_kernel fb_kernel_ref;

@@ -64,9 +64,14 @@ static void unscale_block(const batch *of, const fb_walk *source, const fb_walk 
     const uint8_t *data = fb_walk_read(source, start, n, in);
     uint8_t *place = fb_walk_write(target, start, out);
     uint64_t bad_before = tally->nan + tally->pos_inf + tally->neg_inf;
+    fb_block block;
     if (of->inv_scale > 1.0) fb_pass_source(of->kernel, source->format, data, start, n, tally);
-    of->kernel->scale(source->format, data, place, n, of->inv_scale);
-    fb_pass_block(of->kernel, target->format, place, start, n, 0, tally);
+    if (of->kernel->scale_block && of->kernel->scale_block(source->format, data, place, n, of->inv_scale, &block)) {
+        fb_pass_take(of->kernel, target->format, place, start, n, 0, &block, tally);
+    } else {
+        of->kernel->scale(source->format, data, place, n, of->inv_scale);
+        fb_pass_block(of->kernel, target->format, place, start, n, 0, tally);
+    }
     fb_walk_write_end(target, start, n, place);
     if (of->inv_scale > 1.0) return;
     /* A finite number times at most 1 stays finite: what is bad now was bad before. */

@@ -386,7 +386,7 @@ static void neon_scale(const fb_format *format, const uint8_t *source, uint8_t *
     fb_kernel_ref.scale(format, source + done * fb_format_part_bytes(format), target + done * target_bytes, n - done, factor);
 }
 
-const fb_kernel fb_kernel_neon = {"neon", neon_peak, neon_block, neon_scale};
+const fb_kernel fb_kernel_neon = {"neon", neon_peak, neon_block, neon_scale, NULL};
 
 #else
 typedef int fb_scan_neon_is_not_for_this_machine;

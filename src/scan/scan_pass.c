@@ -130,30 +130,36 @@ static void careful_block(const fb_format *format, const uint8_t *data, uint64_t
 void fb_pass_block(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int statistics,
                    fb_tally *tally)
 {
-    size_t parts = n * format->parts;
-    int bad_in_block = 0, rare = statistics && (format->parts == 2 || format->scheme == FB_SCHEME_E8M0);
     fb_block block;
-    if (!rare) {
-        kernel->block(format, data, parts, statistics, &block);
-        /* The magnitude is the test wherever nothing is flipped before comparing; FNUZ has its NaN elsewhere. */
-        bad_in_block = fb_peak_is_bad(format, format->test_flip ? kernel->peak(format, data, parts) : block.peak);
-    }
-    if (rare || bad_in_block) {
+    if (statistics && (format->parts == 2 || format->scheme == FB_SCHEME_E8M0)) {
         careful_block(format, data, start, n, statistics, tally);
         return;
     }
-    if (block.peak > tally->peak) tally->peak = block.peak;
-    if (statistics) {
-        if (block.low_less1 < tally->low_less1) tally->low_less1 = block.low_less1;
-        tally->zeros += block.zeros;
-        tally->subnormals += block.subnormals;
-        tally->at_max += block.at_max;
+    kernel->block(format, data, n * format->parts, statistics, &block);
+    fb_pass_take(kernel, format, data, start, n, statistics, &block, tally);
+}
+
+void fb_pass_take(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int statistics,
+                  const fb_block *block, fb_tally *tally)
+{
+    size_t parts = n * format->parts;
+    /* The magnitude is the test wherever nothing is flipped before comparing; FNUZ has its NaN elsewhere. */
+    if (fb_peak_is_bad(format, format->test_flip ? kernel->peak(format, data, parts) : block->peak)) {
+        careful_block(format, data, start, n, statistics, tally);
+        return;
     }
-    if (fb_block_is_plain(format, block.peak)) {
-        fb_sum_add(&tally->sum, block.sum, 0);
+    if (block->peak > tally->peak) tally->peak = block->peak;
+    if (statistics) {
+        if (block->low_less1 < tally->low_less1) tally->low_less1 = block->low_less1;
+        tally->zeros += block->zeros;
+        tally->subnormals += block->subnormals;
+        tally->at_max += block->at_max;
+    }
+    if (fb_block_is_plain(format, block->peak)) {
+        fb_sum_add(&tally->sum, block->sum, 0);
     } else {
         int shift;
-        double sum = fb_ref_sum(format, data, parts, block.peak, &shift);
+        double sum = fb_ref_sum(format, data, parts, block->peak, &shift);
         fb_sum_add(&tally->sum, sum, shift);
     }
 }

@@ -29,6 +29,10 @@ void fb_tally_merge(fb_tally *into, const fb_tally *from);
 void fb_pass_block(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int statistics,
                    fb_tally *tally);
 
+/* The second half of it: what the kernel said about the block goes into the tally, after the careful look where it is needed. */
+void fb_pass_take(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int statistics,
+                  const fb_block *block, fb_tally *tally);
+
 /* Count the non-finite elements of a block, as fb_tally.source_*. */
 void fb_pass_source(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n,
                     fb_tally *tally);

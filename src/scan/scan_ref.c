@@ -217,4 +217,4 @@ static void ref_scale(const fb_format *format, const uint8_t *source, uint8_t *t
     }
 }
 
-const fb_kernel fb_kernel_ref = {"ref", ref_peak, ref_block, ref_scale};
+const fb_kernel fb_kernel_ref = {"ref", ref_peak, ref_block, ref_scale, NULL};
