@@ -176,7 +176,6 @@ static fb_status read_ledger(drill_rank *rank, const char *ledger, int32_t numbe
     fb_log_reader *reader;
     fb_log_record record;
     fb_log_tail tail;
-    fb_status status;
     int memory = 1;
     rank->pid = rank->world = rank->injections = -1;
     if (open_ledger(&reader, ledger, number) != FB_OK) return FB_OK;
@@ -185,7 +184,7 @@ static fb_status read_ledger(drill_rank *rank, const char *ledger, int32_t numbe
     for (uint32_t i = 0; i < FB_LOG_FROZEN_SLOTS && memory; i++) {
         if (fb_log_reader_frozen(reader, i, &record, NULL) == FB_OK) memory = take(rank, &record, 1);
     }
-    while (memory && (status = fb_log_reader_next(reader, &record, err)) == FB_OK) memory = take(rank, &record, 0);
+    while (memory && fb_log_reader_next(reader, &record, NULL) == FB_OK) memory = take(rank, &record, 0);
     rank->clean_tail = fb_log_reader_tail(reader, &tail, NULL) == FB_OK && tail.kind == FB_LOG_TAIL_CLEAN && tail.lost == 0;
     fb_log_reader_close(reader);
     return memory ? FB_OK : fb_fail(err, FB_E_NOMEM, "read the ledger of rank %d: no memory", number);

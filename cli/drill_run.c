@@ -100,9 +100,11 @@ static int64_t first_bad_loss(const char *path)
     FILE *file = fopen(path, "r");
     if (!file) return -1;
     while (found < 0 && fgets(line, sizeof line, file)) {
-        long long step;
-        char loss[64];
-        if (sscanf(line, "step %lld loss %63s", &step, loss) != 2) continue;
+        char *rest, *loss;
+        int64_t step = strncmp(line, "step ", 5) == 0 ? strtoll(line + 5, &rest, 10) : -1;
+        if (step < 0 || strncmp(rest, " loss ", 6) != 0) continue;
+        loss = rest + 6;
+        loss[strcspn(loss, " \n")] = '\0';
         if (!isdigit((unsigned char)loss[0]) || strstr(loss, "inf")) found = step;
     }
     (void)fclose(file);

@@ -92,7 +92,6 @@ int process_start(process *child, char *const argv[], const fb_pair *env, size_t
 {
     int report[2], why = 0;
     pid_t parent = getpid();
-    ssize_t got;
     memset(child, 0, sizeof *child);
     if (pipe2(report, O_CLOEXEC) != 0) return errno;
     child->pid = fork();
@@ -100,7 +99,7 @@ int process_start(process *child, char *const argv[], const fb_pair *env, size_t
     if (child->pid < 0) why = errno;
     else (void)setpgid(child->pid, child->pid); /* both sides do it: whoever comes second fails, and that is fine */
     (void)close(report[1]);
-    while (child->pid > 0 && (got = read(report[0], &why, sizeof why)) < 0 && errno == EINTR) continue;
+    while (child->pid > 0 && read(report[0], &why, sizeof why) < 0 && errno == EINTR) continue;
     (void)close(report[0]);
     if (child->pid > 0 && why != 0) {
         while (waitpid(child->pid, &child->status, 0) < 0 && errno == EINTR) continue;
