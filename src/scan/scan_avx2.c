@@ -110,7 +110,9 @@ AVX2 static uint64_t avx2_peak(const fb_format *format, const uint8_t *data, siz
 {
     /* Constants, so that a format without a flip pays nothing for it. */
     switch (format->part_bits) {
-    case 8: return peak_body(8, format->test_flip, format->test_mask, data, n);
+    case 8:
+        if (format->test_mask == 0x7f) return peak_body(8, 0, 0x7f, data, n);
+        return peak_body(8, format->test_flip, 0xff, data, n);
     case 16: return peak_body(16, 0, 0x7fff, data, n);
     case 32: return peak_body(32, 0, 0x7fffffff, data, n);
     default: return peak_body(64, 0, UINT64_MAX >> 1, data, n);

@@ -29,15 +29,15 @@ static inline __attribute__((always_inline)) void exact(unsigned bits, unsigned 
     for (; i < n; i++) raw->counts[0][raw_index(bits, shift, mask, fb_part_bits(data, bits / 8, i))]++;
 }
 
-/* start is the flat index of data[0]. */
+/* start is the flat index of data[0], a multiple of 16 since blocks are. */
 static inline __attribute__((always_inline)) void sampled(unsigned bits, unsigned shift, uint64_t mask, const uint8_t *data,
                                                           uint64_t start, size_t n, fb_raw_bins *raw)
 {
-    uint64_t group;
-    for (group = start / 16; group * 16 < start + n; group++) {
-        uint64_t index = group * 16 + (group * UINT64_C(0x9e3779b97f4a7c15) >> 60);
-        if (index < start || index >= start + n) continue;
-        raw->counts[group % FB_RAW_TABLES][raw_index(bits, shift, mask, fb_part_bits(data, bits / 8, (size_t)(index - start)))]++;
+    uint64_t hash = start / 16 * UINT64_C(0x9e3779b97f4a7c15);
+    size_t i, at;
+    for (i = 0; i < n; i += 16, hash += UINT64_C(0x9e3779b97f4a7c15)) {
+        at = i + (size_t)(hash >> 60);
+        if (at < n) raw->counts[i / 16 % FB_RAW_TABLES][raw_index(bits, shift, mask, fb_part_bits(data, bits / 8, at))]++;
     }
 }
 

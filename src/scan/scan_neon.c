@@ -111,7 +111,9 @@ BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const 
 static uint64_t neon_peak(const fb_format *format, const uint8_t *data, size_t n)
 {
     switch (format->part_bits) {
-    case 8: return peak_body(8, format->test_flip, format->test_mask, data, n);
+    case 8:
+        if (format->test_mask == 0x7f) return peak_body(8, 0, 0x7f, data, n);
+        return peak_body(8, format->test_flip, 0xff, data, n);
     case 16: return peak_body(16, 0, 0x7fff, data, n);
     case 32: return peak_body(32, 0, 0x7fffffff, data, n);
     default: return peak_body(64, 0, UINT64_MAX >> 1, data, n);
