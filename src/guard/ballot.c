@@ -7,8 +7,24 @@
 
 #include "base/status.h"
 #include "guard/run.h"
+#include "scan/scan_fpenv.h"
 
 /* ---- evidence before the words -------------------------------------------------------------------------------------------------- */
+
+/* Tensors that were read in this step, in the same micro-step as the finding or before, come causally earlier, and were finite. */
+static uint64_t tensors_before(const struct fb_run *run, const fb_rec_finding *first)
+{
+    int64_t finding = fb_finding_key(first);
+    uint64_t count = 0;
+    for (size_t mark = 0; mark < (size_t)run->sites.count * FB_BOUNDARIES; mark++) {
+        int32_t boundary = (int32_t)(mark % FB_BOUNDARIES), micro;
+        uint32_t clamped;
+        if (run->read[mark] < run->step.step_serial || run->bad[mark] == run->step.step_serial) continue;
+        micro = boundary == FB_ENTRY ? 0 : (int32_t)(run->read[mark] - run->step.step_serial);
+        count += fb_vote_key(micro, boundary, run->sites.entries[mark / FB_BOUNDARIES].position, first->rank, &clamped) < finding;
+    }
+    return count;
+}
 
 /* What was checked clean on this rank, in this step, before the finding: the finite inputs of the witness. */
 static void fill_witness(struct fb_run *run, fb_rec_finding *first)
@@ -19,18 +35,11 @@ static void fill_witness(struct fb_run *run, fb_rec_finding *first)
 #endif
     for (int32_t boundary = FB_ENTRY; boundary < first->boundary; boundary++) {
         if (run->step.bad_boundaries & (1u << boundary)) continue;
+        if (cover->tensors[boundary] == 0) continue; /* absent or exempt: nobody read anything */
         if (cover->level[boundary] == FB_COVER_FULL) first->clean_before |= 1u << boundary;
         else if (cover->level[boundary] != FB_COVER_NONE) first->sampled_before |= 1u << boundary;
-        first->tensors_before += cover->tensors[boundary];
     }
-    /* At the same boundary: tensors that come causally earlier, looked at in this micro-step and finite. */
-    for (uint64_t id = 0; id < run->sites.count; id++) {
-        size_t mark = (size_t)id * FB_BOUNDARIES + (size_t)first->boundary;
-        uint32_t clamped;
-        int64_t key = fb_vote_key(first->micro_step, first->boundary, run->sites.entries[id].position, first->rank, &clamped);
-        if (run->seen[mark] < run->step.step_serial || run->bad[mark] == run->step.step_serial) continue;
-        if (key < fb_finding_key(first)) first->tensors_before++;
-    }
+    first->tensors_before = (uint32_t)tensors_before(run, first);
 }
 
 static void fill_local(const struct fb_run *run, const fb_rec_finding *first, fb_gate_local *local)
@@ -48,18 +57,19 @@ static void fill_local(const struct fb_run *run, const fb_rec_finding *first, fb
 /* Records of what was found since the last ballot; synced, so that they survive what comes next. */
 static void make_durable(struct fb_run *run, const fb_rec_finding *first, int fault)
 {
-    uint64_t from = run->step.findings_settled;
-    for (uint64_t i = from; i < run->findings_count; i++) {
-        fb_record_finding(run, &run->findings[i], i + 1 == run->findings_count);
-    }
+    fb_findings_record(run);
     if (fault && first && run->case_id[0] == '\0' && !run->step.frozen) run->step.frozen = fb_record_freeze(run, first);
-    run->step.findings_settled = run->findings_count;
 }
 
-/* Full only when every gradient that the run knows was looked at, or is absent or exempt by declaration. */
-static void settle_gradient_cover(struct fb_run *run)
+/* Full only when every gradient that the run knows was looked at, or is absent or exempt by declaration; and what belongs to a
+   micro-step, in each of them. Gradients accumulate, so for them the last micro-step speaks for all. */
+static void settle_cover(struct fb_run *run)
 {
     uint8_t *level = &run->step.rec.cover.level[FB_LOCAL_GRAD];
+    for (int32_t boundary = FB_INPUT; boundary <= FB_LOSS; boundary++) {
+        uint8_t *each = &run->step.rec.cover.level[boundary];
+        if (*each == FB_COVER_FULL && run->step.covered_micros[boundary] <= run->step.micro) *each = FB_COVER_SAMPLED;
+    }
     if (*level == FB_COVER_NONE) return;
     *level = run->gradient_sites && run->step.grads_seen >= run->gradient_sites ? FB_COVER_FULL : FB_COVER_SAMPLED;
 #ifdef FB_BREAK_P6
@@ -98,7 +108,7 @@ static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
     begun = run->os->monotonic_ns(run->os->ctx);
     fb_run_lock(run); /* checks on other threads are over by the caller's order; the lock makes their writes seen */
     fb_run_unlock(run);
-    settle_gradient_cover(run);
+    settle_cover(run);
     if (run->findings_count) fb_owned_search(run); /* was the state bad before this step? then no layer is blamed */
     first = run->findings_count ? &run->findings[fb_finding_first(run) - run->findings] : NULL;
     fill_local(run, first, &local);
@@ -119,6 +129,7 @@ static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
     (void)fb_vote_write(run->step.words, &vote);
     memcpy(words, run->step.words, sizeof run->step.words);
     run->step.ballot_out = 1;
+    run->step.findings_voted = run->step.rec.findings;
     fb_record_pulse(run, FB_PULSE_BALLOT, vote.wish);
     fb_run_spent(run, begun);
     return FB_OK;
@@ -126,7 +137,10 @@ static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
 
 fb_status fb_step_ballot(struct fb_run *run, int64_t words[4], fb_error *err)
 {
-    return fb_run_misuse(run, ballot(run, words, err), err);
+    fb_fpenv modes = fb_fpenv_enter();
+    fb_status status = fb_run_misuse(run, ballot(run, words, err), err);
+    fb_fpenv_leave(modes);
+    return status;
 }
 
 /* ---- the verdict ------------------------------------------------------------------------------------------------------------------ */
@@ -195,6 +209,27 @@ static void keep_verdict(struct fb_run *run, fb_verdict *verdict, const fb_gate_
     fb_risk_raise(&run->risk);
 }
 
+/* Some rank found something, or the vote failed: the update is not gated, and where it was applied already what descends from it is
+   suspect on every rank. */
+static void found_bad(struct fb_run *run)
+{
+    run->step.vote_not_clean = 1;
+    run->step.rec.flags &= ~(uint32_t)FB_STEP_GATED;
+    if (run->step.applied) fb_checkpoint_taint(run, run->step.rec.step);
+}
+
+/* A spokesman that is not in the run: a word was changed on its way. */
+static void refuse_strangers(const struct fb_run *run, fb_vote_outcome *outcome)
+{
+    if (outcome->rank < run->world) return;
+    memset(outcome, 0, sizeof *outcome);
+    outcome->quorum_equal = FB_VOTE_DISAGREE;
+    outcome->illegal = 1;
+    outcome->wish = FB_HALT;
+    outcome->micro_step = outcome->rank = -1;
+    outcome->position = -1;
+}
+
 static fb_status settle(struct fb_run *run, const int64_t words[4], fb_verdict *out, fb_error *err)
 {
     fb_status status = fb_run_in_step(run, "settle", err);
@@ -213,6 +248,7 @@ static fb_status settle(struct fb_run *run, const int64_t words[4], fb_verdict *
     }
     begun = run->os->monotonic_ns(run->os->ctx);
     fb_vote_read(words, run->step.words, &outcome);
+    refuse_strangers(run, &outcome);
     fb_gate_decide(&run->gate, &outcome, &decision);
     run->step.ballot_out = 0;
     run->step.unsettled = 0;
@@ -223,6 +259,7 @@ static fb_status settle(struct fb_run *run, const int64_t words[4], fb_verdict *
     rec->consecutive_skips = decision.consecutive_skips;
     if (outcome.boundary && !rec->first_bad_stage) rec->first_bad_stage = outcome.boundary;
     if (decision.action != FB_PROCEED && !run->step.applied) run->step.withheld = 1;
+    if (!outcome.clean || decision.fault) found_bad(run);
     run->skip_broken = 0;
     if (!outcome.clean && !decision.fault) rec->flags |= FB_STEP_PROBING;
     if (outcome.boundary == FB_ENTRY) rec->flags |= FB_STEP_ENTRY_BAD;
@@ -236,5 +273,8 @@ static fb_status settle(struct fb_run *run, const int64_t words[4], fb_verdict *
 
 fb_status fb_step_settle(struct fb_run *run, const int64_t words[4], fb_verdict *verdict, fb_error *err)
 {
-    return fb_run_misuse(run, settle(run, words, verdict, err), err);
+    fb_fpenv modes = fb_fpenv_enter();
+    fb_status status = fb_run_misuse(run, settle(run, words, verdict, err), err);
+    fb_fpenv_leave(modes);
+    return status;
 }

@@ -7,6 +7,8 @@
 #include "firstbad/scan.h"
 #include "guard/run.h"
 #include "scan/scan_format.h"
+#include "scan/scan_fpenv.h"
+#include "scan/scan_walk.h"
 
 /* ---- what was looked at -------------------------------------------------------------------------------------------------------- */
 
@@ -15,22 +17,24 @@ static size_t mark_index(uint32_t site, int32_t boundary)
     return (size_t)site * FB_BOUNDARIES + (size_t)boundary;
 }
 
-int fb_check_mark(struct fb_run *run, int32_t boundary, uint32_t site)
+void fb_check_mark(struct fb_run *run, int32_t boundary, uint32_t site, uint32_t *counter)
 {
-    uint64_t *mark = &run->seen[mark_index(site, boundary)];
-    if (*mark == run->step.serial) return 0; /* tied weights, or the same view twice */
-    *mark = run->step.serial;
-    if (fb_sites_get(&run->sites, site)->role == FB_ROLE_GRADIENT) {
-        if (boundary == FB_LOCAL_GRAD) run->step.grads_seen++;
-        if (boundary == FB_REDUCED_GRAD) run->step.reduced_seen++;
-    }
-    return 1;
+    fb_cover *cover = &run->step.rec.cover;
+    size_t at = mark_index(site, boundary);
+    if (counter == &cover->tensors[boundary] && run->read[at] < run->step.step_serial) run->read[at] = run->step.serial;
+    if (run->seen[at] == run->step.serial) return; /* tied weights, or the same view twice */
+    if (run->seen[at] < run->step.step_serial) (*counter)++;
+    run->seen[at] = run->step.serial;
+    /* A format without non-finite codes says nothing of a gradient: such a tensor is counted, and covers nothing. */
+    if (counter == &cover->unchecked || fb_sites_get(&run->sites, site)->role != FB_ROLE_GRADIENT) return;
+    if (boundary == FB_LOCAL_GRAD) run->step.grads_seen++;
+    if (boundary == FB_REDUCED_GRAD) run->step.reduced_seen++;
 }
 
 static void count_tensor(struct fb_run *run, int32_t boundary, uint32_t site, uint32_t *counter)
 {
     fb_run_lock(run);
-    if (fb_check_mark(run, boundary, site)) (*counter)++;
+    fb_check_mark(run, boundary, site, counter);
     fb_run_unlock(run);
 }
 
@@ -122,9 +126,21 @@ static void fill_finding(struct fb_run *run, fb_rec_finding *rec, const fb_findi
     rec->host = text_of(run->host);
 }
 
+/* Results of a device may arrive out of order: the record of the same tensor from a later micro-step, if no ballot has carried it. */
+static fb_rec_finding *later_one(struct fb_run *run, const fb_finding *finding)
+{
+    for (uint64_t i = run->step.findings_settled; i < run->findings_count; i++) {
+        fb_rec_finding *rec = &run->findings[i];
+        if (rec->site != finding->site || rec->boundary != finding->boundary || rec->field != FB_FIELD_TENSOR) continue;
+        return finding->micro_step < rec->micro_step ? rec : NULL;
+    }
+    return NULL;
+}
+
 void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected)
 {
     const fb_site_entry *site = fb_sites_get(&run->sites, finding->site);
+    uint64_t *mark = &run->bad[mark_index(finding->site, finding->boundary)];
     fb_rec_finding *rec;
     uint32_t clamped;
     fb_run_lock(run);
@@ -132,14 +148,13 @@ void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected)
     run->step.unsettled = 1;
     run->step.bad_boundaries |= 1u << finding->boundary;
     /* Later micro-steps add to the same gradient: what came first is kept, and they are not blamed. The fields of a batch are apart. */
-    if (finding->field == FB_FIELD_TENSOR) {
-        uint64_t *mark = &run->bad[mark_index(finding->site, finding->boundary)];
-        if (*mark == run->step.step_serial) goto done;
-        *mark = run->step.step_serial;
+    if (finding->field == FB_FIELD_TENSOR && *mark == run->step.step_serial) {
+        rec = later_one(run, finding);
+    } else {
+        if (finding->field == FB_FIELD_TENSOR) *mark = run->step.step_serial;
+        rec = room_for(run, fb_vote_key(finding->micro_step, finding->boundary, site->position, run->rank, &clamped));
     }
-    rec = room_for(run, fb_vote_key(finding->micro_step, finding->boundary, site->position, run->rank, &clamped));
     if (rec) fill_finding(run, rec, finding, injected);
-done:
     fb_run_unlock(run);
 }
 
@@ -229,25 +244,26 @@ static int has_parts(int32_t dtype)
     return dtype == FB_C64 || dtype == FB_C128;
 }
 
-/* Fills a finding; its count stays 0 when all is well. */
-static void judge_view(const fb_site_entry *site, const fb_view *view, fb_finding *finding)
+/* Fills a finding; its count stays 0 when all is well. Returns 0 when the view could not be read, which says nothing of it. */
+static int judge_view(const fb_site_entry *site, const fb_view *view, fb_finding *finding)
 {
     fb_scan_result stats = FB_SCAN_RESULT_INIT;
     uint64_t first = FB_NO_INDEX;
     int by_element = (site->domain != FB_DOMAIN_ANY || (site->legal & FB_LEGAL_NEG_INF)) && !has_parts(view->dtype);
-    if (fb_scan_first(view, &first, NULL) != FB_OK) first = 0; /* valid views do not fail; if one does, it is not called clean */
-    if (first == FB_NO_INDEX && site->domain == FB_DOMAIN_ANY) return;
-    (void)fb_scan(view, &stats, NULL);
+    if (fb_scan_first(view, &first, NULL) != FB_OK) return 0;
+    if (first == FB_NO_INDEX && site->domain == FB_DOMAIN_ANY) return 1;
+    if (fb_scan(view, &stats, NULL) != FB_OK) return 0;
     finding->stats = stats;
     finding->kind = stats.first_kind;
     finding->first_index = stats.first_index;
     finding->count = stats.nan + stats.pos_inf + stats.neg_inf;
-    if (!by_element) return;
+    if (!by_element) return 1;
     finding->count = 0;
     judge_elements(site, view, finding);
+    return 1;
 }
 
-void fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view)
+int fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view)
 {
     const fb_site_entry *site = fb_sites_get(&run->sites, view->site);
     fb_cover *cover = &run->step.rec.cover;
@@ -255,33 +271,36 @@ void fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view)
     int injected;
     if (view->count == 0) {
         count_tensor(run, boundary, view->site, &cover->absent);
-        return;
+        return 1;
     }
     injected = inject(run, boundary, view, site);
     if (site->legal & (FB_LEGAL_PADDING | FB_LEGAL_EXEMPT)) {
         count_tensor(run, boundary, view->site, &cover->exempt);
-        return;
+        return 0;
     }
     if (view->dtype >= FB_I8) {
         count_tensor(run, boundary, view->site, &cover->unchecked);
-        return;
+        return 0;
     }
     memset(&finding, 0, sizeof finding);
-    judge_view(site, view, &finding);
+    if (!judge_view(site, view, &finding)) {
+        count_tensor(run, boundary, view->site, &cover->unchecked);
+        return 0;
+    }
     count_tensor(run, boundary, view->site, &cover->tensors[boundary]);
-    if (finding.count == 0) return;
+    if (finding.count == 0) return 1;
     finding.site = view->site;
     finding.boundary = boundary;
     finding.micro_step = boundary == FB_ENTRY ? 0 : run->step.micro;
     fb_finding_add(run, &finding, injected);
+    return 1;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------------------------------ */
 
 static fb_status view_valid(struct fb_run *run, const char *what, const fb_view *view, size_t i, fb_error *err)
 {
-    const fb_layout *layout = view->layout;
-    uint64_t product = 1;
+    fb_walk walk;
     if (!fb_sites_get(&run->sites, view->site)) {
         return fb_fail(err, FB_E_SITE, "%s: view %zu names site %u, and this run gave out %llu", what, i, view->site,
                        (unsigned long long)run->sites.count);
@@ -293,24 +312,8 @@ static fb_status view_valid(struct fb_run *run, const char *what, const fb_view 
     }
     if (view->count && !view->data) return fb_fail(err, FB_E_USAGE, "%s: view %zu has %llu elements and data NULL", what, i,
                                                    (unsigned long long)view->count);
-    if (view->count && fb_dtype_bytes(view->dtype, view->count) == 0) {
-        return fb_fail(err, FB_E_USAGE, "%s: view %zu has %llu elements, which no memory holds", what, i, (unsigned long long)view->count);
-    }
-    if (!layout) return FB_OK;
-    if (layout->ndim < 1 || layout->ndim > FB_DIMS_MAX) {
-        return fb_fail(err, FB_E_USAGE, "%s: view %zu has %d dimensions, expected 1 to %d", what, i, layout->ndim, FB_DIMS_MAX);
-    }
-    for (int32_t d = 0; d < layout->ndim; d++) {
-        if (layout->shape[d] < 0 || (layout->shape[d] && product > UINT64_MAX / (uint64_t)layout->shape[d])) {
-            return fb_fail(err, FB_E_USAGE, "%s: view %zu has the size %lld in dimension %d", what, i, (long long)layout->shape[d], d);
-        }
-        product *= (uint64_t)layout->shape[d];
-    }
-    if (product != view->count) {
-        return fb_fail(err, FB_E_USAGE, "%s: the shape of view %zu has %llu elements, count says %llu", what, i,
-                       (unsigned long long)product, (unsigned long long)view->count);
-    }
-    return FB_OK;
+    /* By the scanner's own rules: what it would refuse later must be refused now, or a tensor that nobody read would pass. */
+    return fb_walk_init(&walk, view, "view", i, err);
 }
 
 fb_status fb_check_views_valid(struct fb_run *run, const char *what, const fb_view *views, size_t n, fb_error *err)
@@ -350,14 +353,28 @@ static fb_status boundary_due(const struct fb_run *run, int32_t boundary, fb_err
     }
 }
 
-static void cover_level(struct fb_run *run, int32_t boundary, uint8_t level)
+void fb_cover_level(struct fb_run *run, int32_t boundary, uint8_t level)
 {
     uint8_t *now = &run->step.rec.cover.level[boundary];
-    fb_run_lock(run);
     if (*now == FB_COVER_NONE || level < *now) *now = level;
-    /* Gradients looked at after a vote are not covered by it. */
-    if (boundary != FB_UPDATE && boundary != FB_CHECKPOINT) run->step.unsettled = 1;
+    if (run->step.covered_serial[boundary] == run->step.serial) return;
+    run->step.covered_serial[boundary] = run->step.serial;
+    run->step.covered_micros[boundary]++;
+}
+
+/* Which part of the tensors is due in a sampled check. Counted in steps that sample this boundary and not by the step's number, so
+   that a trainer which samples every tenth step only does not see the same tenth for ever. */
+static size_t sampling_phase(struct fb_run *run, int32_t boundary, int32_t period)
+{
+    uint64_t turn;
+    fb_run_lock(run);
+    if (run->sampled_serial[boundary] < run->step.step_serial) {
+        run->sampled_serial[boundary] = run->step.serial;
+        run->sampled_steps[boundary]++;
+    }
+    turn = run->sampled_steps[boundary];
     fb_run_unlock(run);
+    return (size_t)(turn % (uint64_t)period);
 }
 
 static fb_status check(struct fb_run *run, int32_t boundary, const fb_view *views, size_t n, int32_t period, fb_error *err)
@@ -365,29 +382,41 @@ static fb_status check(struct fb_run *run, int32_t boundary, const fb_view *view
     fb_status status = fb_run_in_step(run, "check tensors", err);
     int64_t begun;
     size_t phase;
+    int looked_at = 0;
     if (status != FB_OK) return status;
     if (period < 1) return fb_fail(err, FB_E_USAGE, "check tensors: the sampling period must be 1 or more, found %d", period);
     if ((status = boundary_due(run, boundary, err)) != FB_OK) return status;
     if ((status = fb_check_views_valid(run, "check tensors", views, n, err)) != FB_OK) return status;
     begun = run->os->monotonic_ns(run->os->ctx);
     if (fb_risk_deep(&run->risk) && run->risk.steps >= FB_RISK_FIRST_STEPS) period = 1;
-    phase = (size_t)((uint64_t)run->step.rec.step % (uint64_t)period);
+    phase = period == 1 ? 0 : sampling_phase(run, boundary, period);
     for (size_t i = 0; i < n; i++) {
-        if ((i + phase) % (size_t)period == 0) fb_check_view(run, boundary, &views[i]);
+        if ((i + phase) % (size_t)period == 0) looked_at |= fb_check_view(run, boundary, &views[i]);
     }
-    if (n) cover_level(run, boundary, period == 1 ? FB_COVER_FULL : FB_COVER_SAMPLED);
+    fb_run_lock(run);
+    /* A call that passed over every tensor it was given has checked nothing. */
+    if (looked_at) fb_cover_level(run, boundary, period == 1 ? FB_COVER_FULL : FB_COVER_SAMPLED);
+    /* Gradients looked at after a vote are not covered by it. */
+    if (n && boundary != FB_UPDATE && boundary != FB_CHECKPOINT) run->step.unsettled = 1;
+    fb_run_unlock(run);
     fb_run_spent(run, begun);
     return FB_OK;
 }
 
 fb_status fb_step_check(struct fb_run *run, int32_t boundary, const fb_view *views, size_t n, fb_error *err)
 {
-    return fb_run_misuse(run, check(run, boundary, views, n, 1, err), err);
+    fb_fpenv modes = fb_fpenv_enter();
+    fb_status status = fb_run_misuse(run, check(run, boundary, views, n, 1, err), err);
+    fb_fpenv_leave(modes);
+    return status;
 }
 
 fb_status fb_step_check_sampled(struct fb_run *run, int32_t boundary, const fb_view *views, size_t n, int32_t period, fb_error *err)
 {
-    return fb_run_misuse(run, check(run, boundary, views, n, period, err), err);
+    fb_fpenv modes = fb_fpenv_enter();
+    fb_status status = fb_run_misuse(run, check(run, boundary, views, n, period, err), err);
+    fb_fpenv_leave(modes);
+    return status;
 }
 
 static fb_status report(struct fb_run *run, const fb_finding *findings, size_t n, fb_error *err)
@@ -404,6 +433,10 @@ static fb_status report(struct fb_run *run, const fb_finding *findings, size_t n
         if (!fb_sites_get(&run->sites, finding->site)) {
             return fb_fail(err, FB_E_SITE, "report findings: finding %zu names site %u, and this run gave out %llu", i, finding->site,
                            (unsigned long long)run->sites.count);
+        }
+        if (finding->micro_step >= run->step.rec.micro_steps) {
+            return fb_fail(err, FB_E_USAGE, "report findings: finding %zu names micro-step %d, and step %lld has %d", i,
+                           finding->micro_step, (long long)run->step.rec.step, run->step.rec.micro_steps);
         }
         if (finding->boundary < FB_ENTRY || finding->boundary > FB_CHECKPOINT || finding->kind <= FB_KIND_NONE ||
             finding->kind > FB_KIND_DOMAIN || finding->micro_step < 0 || finding->field < FB_FIELD_TENSOR ||

@@ -6,20 +6,21 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "guard/run.h"
+#include "scan/scan_fpenv.h"
 
 /* The tables that mark what was looked at grow with the sites, so that checks take no memory. */
 static fb_status grow_marks(struct fb_run *run, fb_error *err)
 {
+    uint64_t **tables[] = {&run->seen, &run->read, &run->bad};
     uint64_t room = run->seen_room ? run->seen_room * 2 : 64;
-    uint64_t *seen, *bad;
+    size_t used = (size_t)run->seen_room * FB_BOUNDARIES, wanted = (size_t)room * FB_BOUNDARIES;
     if (run->sites.count < run->seen_room) return FB_OK;
-    seen = fb_realloc(run->seen, (size_t)room * FB_BOUNDARIES * sizeof *seen);
-    if (seen) run->seen = seen;
-    bad = fb_realloc(run->bad, (size_t)room * FB_BOUNDARIES * sizeof *bad);
-    if (bad) run->bad = bad;
-    if (!seen || !bad) return fb_fail(err, FB_E_NOMEM, "add site: no memory for the marks of %llu sites", (unsigned long long)room);
-    memset(run->seen + run->seen_room * FB_BOUNDARIES, 0, (size_t)(room - run->seen_room) * FB_BOUNDARIES * sizeof *seen);
-    memset(run->bad + run->seen_room * FB_BOUNDARIES, 0, (size_t)(room - run->seen_room) * FB_BOUNDARIES * sizeof *bad);
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        uint64_t *grown = fb_realloc(*tables[i], wanted * sizeof *grown);
+        if (!grown) return fb_fail(err, FB_E_NOMEM, "add site: no memory for the marks of %llu sites", (unsigned long long)room);
+        memset(grown + used, 0, (wanted - used) * sizeof *grown);
+        *tables[i] = grown;
+    }
     run->seen_room = room;
     return FB_OK;
 }
@@ -103,14 +104,15 @@ void fb_owned_inject(struct fb_run *run)
 
 void fb_owned_search(struct fb_run *run)
 {
+    int looked_at = 0;
     if (run->step.state_searched || run->step.applied) return;
     run->step.state_searched = 1;
     for (size_t i = 0; i < run->owned_count; i++) {
         const fb_site_entry *site = fb_sites_get(&run->sites, run->owned[i].site);
         if (site->role == FB_ROLE_COUNTER) continue;
-        fb_check_view(run, FB_ENTRY, &run->owned[i]);
+        looked_at |= fb_check_view(run, FB_ENTRY, &run->owned[i]);
     }
-    if (run->owned_count) run->step.rec.cover.level[FB_ENTRY] = FB_COVER_FULL;
+    if (looked_at) run->step.rec.cover.level[FB_ENTRY] = FB_COVER_FULL;
 }
 
 fb_status fb_run_scaler_get(const struct fb_run *run, fb_scaler_state *out, fb_error *err)
@@ -122,15 +124,23 @@ fb_status fb_run_scaler_get(const struct fb_run *run, fb_scaler_state *out, fb_e
     return FB_OK;
 }
 
-fb_status fb_run_scaler_set(struct fb_run *run, const fb_scaler_state *state, fb_error *err)
+static fb_status scaler_set(struct fb_run *run, const fb_scaler_state *state, fb_error *err)
 {
     fb_status status = fb_run_usable(run, "set the loss scaler", err);
     if (status != FB_OK) return status;
-    if (!state) return fb_run_misuse(run, fb_fail(err, FB_E_USAGE, "set the loss scaler: state is NULL"), err);
-    if (run->step.open) return fb_run_misuse(run, fb_fail(err, FB_E_ORDER, "set the loss scaler: a step is open"), err);
-    if ((status = fb_scaler_check(&run->scaler_config, state, err)) != FB_OK) return fb_run_misuse(run, status, err);
+    if (!state) return fb_fail(err, FB_E_USAGE, "set the loss scaler: state is NULL");
+    if (run->step.open) return fb_fail(err, FB_E_ORDER, "set the loss scaler: a step is open");
+    if ((status = fb_scaler_check(&run->scaler_config, state, err)) != FB_OK) return status;
     run->scaler = *state;
     return FB_OK;
+}
+
+fb_status fb_run_scaler_set(struct fb_run *run, const fb_scaler_state *state, fb_error *err)
+{
+    fb_fpenv modes = fb_fpenv_enter();
+    fb_status status = fb_run_misuse(run, scaler_set(run, state, err), err);
+    fb_fpenv_leave(modes);
+    return status;
 }
 
 double fb_run_loss_scale(const struct fb_run *run)

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "firstbad/scan.h"
 #include "guard/run.h"
+#include "scan/scan_fpenv.h"
 
 enum { WORLD_MAX = 1 << 20, META_MAX = 48, META_TEXT_MAX = 8192 };
 
@@ -256,7 +257,7 @@ static void write_run_json(struct fb_run *run, const fb_run_config *config)
 }
 
 /* A second writer is an error; a folder that cannot be written is not: the run is guarded in memory. */
-static fb_status open_files(struct fb_run *run, const fb_run_config *config, fb_error *err)
+static fb_status open_files(struct fb_run *run, const fb_run_config *config, uint64_t dropped, fb_error *err)
 {
     fb_error why;
     fb_status status = create_log(run, &why);
@@ -265,7 +266,7 @@ static fb_status open_files(struct fb_run *run, const fb_run_config *config, fb_
         return status;
     }
     if (status != FB_OK) fb_record_lost(run, &why);
-    fb_record_run(run, config);
+    fb_record_run(run, config, dropped);
     if (run->rank == 0) write_run_json(run, config);
     return FB_OK;
 }
@@ -281,7 +282,7 @@ static fb_status self_test(fb_error *err)
     return status;
 }
 
-fb_status fb_run_open_with(struct fb_run **out, const fb_run_config *config, const fb_os *os, fb_error *err)
+static fb_status open_run(struct fb_run **out, const fb_run_config *config, const fb_os *os, fb_error *err)
 {
     fb_status status = FB_OK;
     struct fb_run *run = NULL;
@@ -304,12 +305,20 @@ fb_status fb_run_open_with(struct fb_run **out, const fb_run_config *config, con
     if ((status = open_policy(run, &effective->config, err)) != FB_OK) goto done;
     if ((status = take_memory(run, &effective->config, err)) != FB_OK) goto done;
     if ((status = name_folders(run, &effective->config, err)) != FB_OK) goto done;
-    if ((status = open_files(run, &effective->config, err)) != FB_OK) goto done;
+    if ((status = open_files(run, &effective->config, effective->dropped, err)) != FB_OK) goto done;
     *out = run; /* the caller owns it from here */
     run = NULL;
 done:
     fb_run_close(run);
     fb_free(effective);
+    return status;
+}
+
+fb_status fb_run_open_with(struct fb_run **out, const fb_run_config *config, const fb_os *os, fb_error *err)
+{
+    fb_fpenv modes = fb_fpenv_enter(); /* the configuration may hold a NaN, and the host may trap where one is compared */
+    fb_status status = open_run(out, config, os, err);
+    fb_fpenv_leave(modes);
     return status;
 }
 
@@ -323,12 +332,14 @@ void fb_run_close(struct fb_run *run)
     if (!run) return;
     if (run->log && run->os->getpid(run->os->ctx) == run->pid) {
         fb_proof_compare(run); /* after a halt there is no next begin; owned memory is valid until here, by its contract */
+        if (run->step.open) fb_findings_record(run); /* found, and the trainer gave up before it voted */
         if (run->lost) fb_record_event(run, FB_EVENT_EVIDENCE_LOST, (int64_t)run->lost, 0, run->lost_why.message, 0);
         fb_record_append(run, FB_REC_CLOSE, fb_rec_run_encode(run->scratch, sizeof run->scratch, NULL, 0), 0);
     }
     fb_log_close(run->log); /* in a forked child it touches no file */
     fb_sites_release(&run->sites);
     fb_free(run->seen);
+    fb_free(run->read);
     fb_free(run->bad);
     fb_free(run->owned);
     fb_free(run->findings);

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "guard/run.h"
 
-enum { SLOTS_KEPT = 2 };
+enum { SLOTS_KEPT = 2, EVENT_TEXT_MAX = 1023 };
 
 void fb_record_lost(struct fb_run *run, const fb_error *why)
 {
@@ -68,12 +68,21 @@ void fb_record_event(struct fb_run *run, int32_t event, int64_t a, int64_t b, co
     rec.a = a;
     rec.b = b;
     rec.text = text_of(text);
+    if (rec.text.bytes > EVENT_TEXT_MAX) rec.text.bytes = EVENT_TEXT_MAX; /* a long path: its beginning is better than nothing */
     fb_record_append(run, FB_REC_EVENT, fb_rec_event_encode(run->scratch, sizeof run->scratch, &rec), sync);
 }
 
 void fb_record_finding(struct fb_run *run, const fb_rec_finding *finding, int sync)
 {
     fb_record_append(run, FB_REC_FINDING, fb_rec_finding_encode(run->scratch, sizeof run->scratch, finding), sync);
+}
+
+void fb_findings_record(struct fb_run *run)
+{
+    for (uint64_t i = run->step.findings_settled; i < run->findings_count; i++) {
+        fb_record_finding(run, &run->findings[i], i + 1 == run->findings_count);
+    }
+    run->step.findings_settled = run->findings_count;
 }
 
 int fb_record_freeze(struct fb_run *run, const fb_rec_finding *finding)
@@ -151,7 +160,7 @@ void fb_record_site(struct fb_run *run, uint32_t id)
     fb_record_append(run, FB_REC_SITE, fb_rec_site_encode(run->scratch, sizeof run->scratch, &rec), 0);
 }
 
-enum { RUN_PAIRS_MAX = 96, NUMBER_TEXT = 32 };
+enum { RUN_PAIRS_MAX = 96, NUMBER_TEXT = 32, META_KEY_MAX = 255, META_VALUE_MAX = 4096, META_BYTES_MAX = 6144 };
 
 struct pairs {
     fb_pair items[RUN_PAIRS_MAX];
@@ -180,9 +189,28 @@ static const char *on_bad_name(int32_t on_bad)
     return on_bad == FB_ON_BAD_SKIP ? "skip" : on_bad == FB_ON_BAD_HALT ? "halt" : "observe";
 }
 
-void fb_record_run(struct fb_run *run, const fb_run_config *config)
+/* What the caller wants to be kept. One pair that does not fit must not cost the record of the run: it is left out, and told. */
+static uint64_t add_meta(struct pairs *pairs, const fb_run_config *config)
+{
+    uint64_t left_out = 0;
+    size_t bytes = 0;
+    for (uint64_t i = 0; i < config->meta_count; i++) {
+        const char *key = config->meta[i].key, *value = config->meta[i].value;
+        size_t key_bytes = strlen(key), value_bytes = value ? strlen(value) : 0;
+        if (key_bytes > META_KEY_MAX || value_bytes > META_VALUE_MAX || bytes + key_bytes + value_bytes > META_BYTES_MAX) {
+            left_out++;
+            continue;
+        }
+        bytes += key_bytes + value_bytes;
+        add_text(pairs, key, value);
+    }
+    return left_out;
+}
+
+void fb_record_run(struct fb_run *run, const fb_run_config *config, uint64_t dropped)
 {
     struct pairs pairs;
+    fb_error why;
     memset(&pairs, 0, sizeof pairs);
     add_text(&pairs, "run_id", run->run_id);
     add_number(&pairs, "attempt", run->attempt);
@@ -201,6 +229,10 @@ void fb_record_run(struct fb_run *run, const fb_run_config *config)
     add_number(&pairs, "dynamic_loss_scale", run->scaler_config.enabled);
     add_number(&pairs, "injections", run->inject.count);
     add_text(&pairs, "firstbad_version", FB_VERSION_TEXT);
-    for (uint64_t i = 0; i < config->meta_count; i++) add_text(&pairs, config->meta[i].key, config->meta[i].value);
+    dropped += add_meta(&pairs, config);
     fb_record_append(run, FB_REC_RUN, fb_rec_run_encode(run->scratch, sizeof run->scratch, pairs.items, pairs.count), 1);
+    if (dropped == 0) return;
+    (void)fb_fail(&why, FB_E_LIMIT, "record the run: %llu of the caller's pairs do not fit and are left out; keys have at most %d bytes, values %d, all together %d",
+                  (unsigned long long)dropped, META_KEY_MAX, META_VALUE_MAX, META_BYTES_MAX);
+    fb_record_lost(run, &why);
 }

@@ -53,7 +53,7 @@ int fb_risk_update(fb_risk *risk, int known, double loss)
     if (!known) return 0;
     if (!fb_json_is_number(loss)) {
         risk->not_numbers++;
-        return 0;
+        return 1; /* a trainer that does not hand its loss over for a check may still have told it here */
     }
     spike = is_spike(risk, loss);
     risk->losses[risk->next] = loss;

@@ -25,7 +25,7 @@ void fb_risk_init(fb_risk *risk);
 int fb_risk_deep(const fb_risk *risk);
 /* Something happened: deep from now on for FB_RISK_STEPS updates. */
 void fb_risk_raise(fb_risk *risk);
-/* End of an update with its loss (known or not). Returns 1 when the loss was a spike. */
+/* End of an update with its loss (known or not). Returns 1 when the loss was a spike, or not finite. */
 int fb_risk_update(fb_risk *risk, int known, double loss);
 
 #endif

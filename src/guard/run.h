@@ -37,8 +37,12 @@ typedef struct fb_step_state {
     int64_t words[4];        /* our own, as given out */
     uint64_t grads_seen;     /* distinct gradient sites seen at FB_LOCAL_GRAD in this micro-step, absent and exempt ones included */
     uint64_t reduced_seen;
-    uint64_t findings_settled; /* findings that a ballot has carried */
+    uint64_t findings_settled; /* findings in the table that a ballot has carried */
+    uint64_t findings_voted;   /* rec.findings at the last ballot: with those that were cut or came twice */
     uint32_t bad_boundaries; /* bit (1 << boundary) */
+    int32_t covered_micros[FB_BOUNDARIES];   /* micro-steps in which something was looked at */
+    uint64_t covered_serial[FB_BOUNDARIES];  /* serial of the last of them */
+    int vote_not_clean;      /* some vote of this step failed, or found something on any rank */
     int state_searched;      /* owned state was read whole because something was found */
     int frozen;              /* the first-bad record of this step's case is in set-aside space */
     fb_rec_step rec;         /* L1 as it grows */
@@ -58,9 +62,11 @@ struct fb_run {
     fb_error lost_why;
 
     fb_sites sites;
-    uint64_t *seen;          /* sites x boundaries: serial of the micro-step in which the tensor was looked at last */
+    uint64_t *seen;          /* sites x boundaries: serial of the micro-step in which the tensor was handed over last */
+    uint64_t *read;          /* sites x boundaries: serial of the first micro-step of its last step in which its elements were read */
     uint64_t *bad;           /* sites x boundaries: step_serial of the step in which it was found bad last */
-    uint64_t seen_room;      /* sites that the two tables have room for */
+    uint64_t seen_room;      /* sites that the three tables have room for */
+    uint64_t sampled_steps[FB_BOUNDARIES], sampled_serial[FB_BOUNDARIES]; /* steps with a sampled check; serial of the last of them */
     uint64_t gradient_sites;
 
     fb_view *owned;
@@ -107,6 +113,8 @@ fb_status fb_run_misuse(struct fb_run *run, fb_status status, const fb_error *er
 void fb_record_append(struct fb_run *run, uint16_t type, uint32_t bytes, int sync);
 void fb_record_event(struct fb_run *run, int32_t event, int64_t a, int64_t b, const char *text, int sync);
 void fb_record_finding(struct fb_run *run, const fb_rec_finding *finding, int sync);
+/* All findings that were not recorded yet; the last is synced. */
+void fb_findings_record(struct fb_run *run);
 /* Into set-aside space. Returns 1 when it is durable. */
 int fb_record_freeze(struct fb_run *run, const fb_rec_finding *finding);
 void fb_record_verdict(struct fb_run *run, const fb_rec_verdict *verdict, int sync);
@@ -115,16 +123,19 @@ void fb_record_proof(struct fb_run *run, const fb_rec_proof *proof);
 void fb_record_step(struct fb_run *run);
 void fb_record_site(struct fb_run *run, uint32_t id);
 void fb_record_lost(struct fb_run *run, const fb_error *why);
-void fb_record_run(struct fb_run *run, const fb_run_config *config);
+/* dropped: pairs of the caller that were left out already. */
+void fb_record_run(struct fb_run *run, const fb_run_config *config, uint64_t dropped);
 
 /* check.c: add a finding of this rank; takes the lock. Fills in what the step knows. */
 void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected);
-/* Look at one view at a boundary; validated before. */
-void fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view);
+/* Look at one view at a boundary; validated before. Returns 0 when it was passed over: exempt, or of a format with nothing to find. */
+int fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view);
 /* Every view is usable at this boundary, or a sentence. */
 fb_status fb_check_views_valid(struct fb_run *run, const char *what, const fb_view *views, size_t n, fb_error *err);
-/* Note that a tensor was looked at. Returns 1 the first time in this micro-step. */
-int fb_check_mark(struct fb_run *run, int32_t boundary, uint32_t site);
+/* Note that a tensor was handed over, in the counter of coverage that says what became of it. The caller has the lock. */
+void fb_check_mark(struct fb_run *run, int32_t boundary, uint32_t site, uint32_t *counter);
+/* Note how much of a boundary was looked at in this micro-step; the least counts. The caller has the lock. */
+void fb_cover_level(struct fb_run *run, int32_t boundary, uint8_t level);
 /* The finding that is causally first of this step, or NULL. */
 const fb_rec_finding *fb_finding_first(const struct fb_run *run);
 /* Key of a finding in the vote's order. */

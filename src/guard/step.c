@@ -12,6 +12,8 @@
 #include "firstbad/scan.h"
 #include "guard/run.h"
 #include "scan/scan_format.h"
+#include "scan/scan_fpenv.h"
+#include "scan/scan_walk.h"
 
 enum { MICRO_MAX = FB_VOTE_MICRO_MAX, UNSCALE_CHUNK = 64 };
 
@@ -63,12 +65,14 @@ static void fill_record(struct fb_run *run, const fb_step *step)
     if (fb_risk_deep(&run->risk)) rec->flags |= FB_STEP_DEEP;
 }
 
-/* What was found after the update was let through reaches nobody's vote: it is told here, and taints what descends. */
+/* What was found after the last vote reaches nobody: it is told here, and where the update was let through it taints what descends.
+   After a verdict to withhold it is more of the same evidence, and the state is as it was. */
 static void settle_late_findings(struct fb_run *run)
 {
-    if (run->findings_count == run->step.findings_settled) return;
-    for (uint64_t i = run->step.findings_settled; i < run->findings_count; i++) fb_record_finding(run, &run->findings[i], 1);
-    if (run->case_id[0] == '\0') (void)fb_record_freeze(run, fb_finding_first(run));
+    if (run->step.rec.findings == run->step.findings_voted) return;
+    fb_findings_record(run);
+    if (!run->step.applied) return;
+    if (run->case_id[0] == '\0' && !run->step.frozen) (void)fb_record_freeze(run, fb_finding_first(run));
     fb_checkpoint_taint(run, run->step.rec.step);
     run->late = *fb_finding_first(run); /* its names live in the table of sites */
     run->late_pending = 1;
@@ -124,7 +128,10 @@ static fb_status begin(struct fb_run *run, const fb_step *step, fb_error *err)
 
 fb_status fb_step_begin(struct fb_run *run, const fb_step *step, fb_error *err)
 {
-    return fb_run_misuse(run, begin(run, step, err), err);
+    fb_fpenv modes = fb_fpenv_enter();
+    fb_status status = fb_run_misuse(run, begin(run, step, err), err);
+    fb_fpenv_leave(modes);
+    return status;
 }
 
 static fb_status micro(struct fb_run *run, int32_t index, fb_error *err)
@@ -173,9 +180,15 @@ static fb_status unscale_valid(struct fb_run *run, const fb_view *views, size_t 
     if ((status = fb_check_views_valid(run, "unscale", views, n, err)) != FB_OK) return status;
     for (size_t i = 0; i < n; i++) {
         int32_t dtype = views[i].dtype;
-        if (views[i].count == 0 || dtype == FB_F32 || dtype == FB_F64 || dtype == FB_BF16) continue;
-        return fb_fail(err, FB_E_DTYPE, "unscale: view %zu is %s; in place only f64, f32 and bf16 are unscaled: use fb_unscale into f32 first",
-                       i, fb_dtype_name(dtype));
+        fb_walk walk;
+        if (views[i].count == 0) continue;
+        if (dtype != FB_F32 && dtype != FB_F64 && dtype != FB_BF16) {
+            return fb_fail(err, FB_E_DTYPE, "unscale: view %zu is %s; in place only f64, f32 and bf16 are unscaled: use fb_unscale into f32 first",
+                           i, fb_dtype_name(dtype));
+        }
+        /* Views are multiplied in groups: one that is refused must be refused before the first of them was. */
+        if ((status = fb_walk_init(&walk, &views[i], "view", i, err)) != FB_OK) return status;
+        if ((status = fb_walk_writable(&walk, "view", i, err)) != FB_OK) return status;
     }
     return FB_OK;
 }
@@ -195,15 +208,16 @@ static void plant_reduced(struct fb_run *run, const fb_view *view, uint8_t *inje
     }
 }
 
-static void judge_reduced(struct fb_run *run, const fb_view *view, const fb_measure_result *measured, int injected)
+/* Returns 0 when the tensor was passed over by declaration. */
+static int judge_reduced(struct fb_run *run, const fb_view *view, const fb_measure_result *measured, int injected)
 {
     const fb_site_entry *site = fb_sites_get(&run->sites, view->site);
     fb_cover *cover = &run->step.rec.cover;
     fb_finding finding;
     int exempt = (site->legal & (FB_LEGAL_PADDING | FB_LEGAL_EXEMPT)) != 0;
     uint32_t *counter = view->count == 0 ? &cover->absent : exempt ? &cover->exempt : &cover->tensors[FB_REDUCED_GRAD];
-    if (fb_check_mark(run, FB_REDUCED_GRAD, view->site)) (*counter)++;
-    if (view->count == 0 || exempt || measured->bad == 0) return;
+    fb_check_mark(run, FB_REDUCED_GRAD, view->site, counter);
+    if (view->count == 0 || exempt || measured->bad == 0) return view->count == 0 || !exempt;
     memset(&finding, 0, sizeof finding);
     finding.size = (uint32_t)sizeof finding;
     finding.site = view->site;
@@ -215,6 +229,7 @@ static void judge_reduced(struct fb_run *run, const fb_view *view, const fb_meas
     finding.count = measured->bad;
     finding.first_index = measured->first_index;
     fb_finding_add(run, &finding, injected);
+    return 1;
 }
 
 #ifdef FB_BREAK_P4
@@ -239,6 +254,7 @@ static fb_status unscale(struct fb_run *run, const fb_view *views, size_t n, dou
     uint8_t injected[UNSCALE_CHUNK];
     double sum = 0.0, abs_max = 0.0;
     int64_t begun;
+    int looked_at = 0;
     if (status != FB_OK) return status;
     begun = run->os->monotonic_ns(run->os->ctx);
     options.threads = run->threads;
@@ -254,13 +270,15 @@ static fb_status unscale(struct fb_run *run, const fb_view *views, size_t n, dou
 #ifdef FB_BREAK_P4
             repair(&views[from + i], &measured[i]);
 #endif
-            judge_reduced(run, &views[from + i], &measured[i], injected[i]);
+            looked_at |= judge_reduced(run, &views[from + i], &measured[i], injected[i]);
         }
         sum += ldexp(total.sum_sq, 2 * total.sum_sq_exponent);
         if (total.abs_max > abs_max) abs_max = total.abs_max;
     }
-    if (n) run->step.rec.cover.level[FB_REDUCED_GRAD] = FB_COVER_SAMPLED;
-    if (run->step.reduced_seen && run->step.reduced_seen >= run->gradient_sites) run->step.rec.cover.level[FB_REDUCED_GRAD] = FB_COVER_FULL;
+    if (looked_at) {
+        int all = run->step.reduced_seen && run->step.reduced_seen >= run->gradient_sites;
+        run->step.rec.cover.level[FB_REDUCED_GRAD] = all ? FB_COVER_FULL : FB_COVER_SAMPLED;
+    }
     /* All elements finite and their norm beyond FP32: a trainer that sums in FP32 will see Inf. Not a bad element. */
     if (!(sqrt(sum) <= (double)FLT_MAX)) fb_record_event(run, FB_EVENT_NORM_OVERFLOW, 0, 0, "the gradient norm exceeds FP32", 0);
     if (abs_max > (double)FLT_MAX / 4) fb_risk_raise(&run->risk);
@@ -273,7 +291,10 @@ static fb_status unscale(struct fb_run *run, const fb_view *views, size_t n, dou
 
 fb_status fb_step_unscale(struct fb_run *run, const fb_view *views, size_t n, double inv_scale, double *sum_sq, fb_error *err)
 {
-    return fb_run_misuse(run, unscale(run, views, n, inv_scale, sum_sq, err), err);
+    fb_fpenv modes = fb_fpenv_enter();
+    fb_status status = fb_run_misuse(run, unscale(run, views, n, inv_scale, sum_sq, err), err);
+    fb_fpenv_leave(modes);
+    return status;
 }
 
 /* ---- the last gate -------------------------------------------------------------------------------------------------------------------- */
@@ -284,7 +305,7 @@ static int fully_gated(const struct fb_run *run)
     const fb_step_state *step = &run->step;
     int reduced = step->rec.cover.level[FB_REDUCED_GRAD] == FB_COVER_FULL;
     int local = step->rec.cover.level[FB_LOCAL_GRAD] == FB_COVER_FULL;
-    if (step->rec.findings || step->withheld || step->votes == 0) return 0;
+    if (step->rec.findings || step->withheld || step->votes == 0 || step->vote_not_clean) return 0;
     if (run->world == 1) return reduced || local;
     return reduced && run->agreement == FB_AGREE_VOTE;
 }
@@ -368,7 +389,8 @@ static fb_status end(struct fb_run *run, const fb_step_result *result, fb_error 
     if (run->findings_cut) fb_record_event(run, FB_EVENT_FINDINGS_CUT, (int64_t)run->findings_cut, 0, NULL, 0);
     if (fb_risk_update(&run->risk, (result->known & FB_KNOWN_LOSS) != 0, result->loss)) fb_risk_raise(&run->risk);
     fb_gate_end(&run->gate);
-    if (!run->step.withheld && rec->findings == 0) run->case_id[0] = '\0'; /* a clean update closes the case */
+    /* A clean update closes the case: clean on all ranks, so that all of them close it in the same step. */
+    if (!run->step.withheld && !run->step.vote_not_clean) run->case_id[0] = '\0';
     fb_run_spent(run, begun);
     rec->duration_ns = (uint64_t)(run->os->monotonic_ns(run->os->ctx) - run->step.begun_ns);
     fb_record_step(run);
@@ -379,5 +401,8 @@ static fb_status end(struct fb_run *run, const fb_step_result *result, fb_error 
 
 fb_status fb_step_end(struct fb_run *run, const fb_step_result *result, fb_error *err)
 {
-    return fb_run_misuse(run, end(run, result, err), err);
+    fb_fpenv modes = fb_fpenv_enter();
+    fb_status status = fb_run_misuse(run, end(run, result, err), err);
+    fb_fpenv_leave(modes);
+    return status;
 }

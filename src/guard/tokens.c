@@ -8,6 +8,7 @@
 #include "firstbad/scan.h"
 #include "guard/run.h"
 #include "scan/scan_format.h"
+#include "scan/scan_fpenv.h"
 
 enum { WIDEST_UNSIGNED = 8 };
 
@@ -319,10 +320,16 @@ static fb_status batch_valid(struct fb_run *run, const fb_tokens *batch, fb_erro
     return FB_OK;
 }
 
+/* A batch without elements, or of which no array was given, was not checked. */
+static int anything_read(const fb_tokens *batch, int deep)
+{
+    int each = batch->tokens || batch->labels || batch->weights || (deep && (batch->positions || batch->mask));
+    return (batch->rows && batch->cols && each) || (batch->rows && batch->lengths);
+}
+
 static fb_status check_batch(struct fb_run *run, fb_tokens *batch, fb_error *err)
 {
     fb_status status = fb_run_in_step(run, "check batch", err);
-    fb_cover *cover;
     int64_t begun;
     int deep;
     if (status != FB_OK) return status;
@@ -338,9 +345,10 @@ static fb_status check_batch(struct fb_run *run, fb_tokens *batch, fb_error *err
     check_lengths(run, batch);
     if (deep) check_deep(run, batch);
     fb_run_lock(run);
-    cover = &run->step.rec.cover;
-    cover->tensors[FB_INPUT]++;
-    if (cover->level[FB_INPUT] == FB_COVER_NONE || !deep) cover->level[FB_INPUT] = deep ? FB_COVER_FULL : FB_COVER_SUMMARY;
+    if (anything_read(batch, deep)) {
+        fb_check_mark(run, FB_INPUT, batch->site, &run->step.rec.cover.tensors[FB_INPUT]);
+        fb_cover_level(run, FB_INPUT, deep ? FB_COVER_FULL : FB_COVER_SUMMARY);
+    }
     run->step.unsettled = 1;
     fb_run_unlock(run);
     fb_run_spent(run, begun);
@@ -349,5 +357,8 @@ static fb_status check_batch(struct fb_run *run, fb_tokens *batch, fb_error *err
 
 fb_status fb_step_check_tokens(struct fb_run *run, fb_tokens *batch, fb_error *err)
 {
-    return fb_run_misuse(run, check_batch(run, batch, err), err);
+    fb_fpenv modes = fb_fpenv_enter();
+    fb_status status = fb_run_misuse(run, check_batch(run, batch, err), err);
+    fb_fpenv_leave(modes);
+    return status;
 }
