@@ -36,7 +36,7 @@ typedef struct drill_options {
     int list, keep, verbose, json;
 } drill_options;
 
-enum { SCENARIOS_MAX = 64, VERSION_MS = 5000, COMMAND_WORDS = 256 };
+enum { SCENARIOS_MAX = 64, VERSION_MS = 5000, COMMAND_WORDS = 256, AGAIN_BYTES = FB_OS_PATH_MAX + 1024 };
 
 /* ---- which scenarios --------------------------------------------------------------------------------------------------------- */
 
@@ -138,6 +138,22 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
     return remove(path);
 }
 
+/* How to call this program again from here: by its name where PATH has one, else by a path that can be pasted. */
+static void name_program(char out[FB_OS_PATH_MAX])
+{
+    char here[FB_OS_PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", out, FB_OS_PATH_MAX - 1);
+    size_t prefix;
+    out[n > 0 ? n : 0] = '\0';
+    if (n <= 0 || process_find("firstbad") == 0) {
+        (void)snprintf(out, FB_OS_PATH_MAX, "firstbad");
+        return;
+    }
+    if (!getcwd(here, sizeof here)) return;
+    prefix = strlen(here);
+    if (strncmp(out, here, prefix) == 0 && out[prefix] == '/') memmove(out, out + prefix + 1, strlen(out + prefix));
+}
+
 /* ---- the loop ---------------------------------------------------------------------------------------------------------------- */
 
 static void show_progress(int done, int count, const char *fault)
@@ -227,13 +243,16 @@ static void print_end(drill_result *const results[SCENARIOS_MAX], const drill_op
                       const drill_summary *summary, const char *again, int kept)
 {
     const drill_result *ordered[SCENARIOS_MAX];
+    char program[FB_OS_PATH_MAX];
     int count = 0;
     for (int i = 0; i < drill_scenario_count; i++) {
         if (results[i]) ordered[count++] = results[i];
     }
     if (options->json) drill_print_json(ordered, count, summary, settings);
     else drill_print_summary(summary, settings, again, kept ? settings->dir : NULL);
-    if (!options->json && results[drill_headline]) printf("As JSON: firstbad why --json %s\n", results[drill_headline]->job.folder);
+    if (options->json || !results[drill_headline]) return;
+    name_program(program);
+    printf("As JSON: %s why --json %s\n", program, results[drill_headline]->job.folder);
 }
 
 /* What passed is not kept, the headline apart: its answers were shown, and are there to be asked again. */
@@ -271,10 +290,13 @@ static int drill(const unsigned char chosen[SCENARIOS_MAX], const drill_options 
 /* ---- options ----------------------------------------------------------------------------------------------------------------- */
 
 /* What would repeat this drill. */
-static void say_again(int argc, char **argv, char out[1024])
+static void say_again(int argc, char **argv, char out[AGAIN_BYTES])
 {
-    size_t used = (size_t)snprintf(out, 1024, "firstbad drill");
-    for (int i = 1; i < argc && used < 1024; i++) used += (size_t)snprintf(out + used, 1024 - used, " %s", argv[i]);
+    char program[FB_OS_PATH_MAX];
+    size_t used;
+    name_program(program);
+    used = (size_t)snprintf(out, AGAIN_BYTES, "%s drill", program);
+    for (int i = 1; i < argc && used < AGAIN_BYTES; i++) used += (size_t)snprintf(out + used, AGAIN_BYTES - used, " %s", argv[i]);
 }
 
 /* A drill decides by itself what its runs see. */
@@ -321,7 +343,7 @@ int fb_cmd_drill(int argc, char **argv)
     drill_options options;
     drill_settings settings;
     unsigned char chosen[SCENARIOS_MAX];
-    char trainer[FB_OS_PATH_MAX], again[1024];
+    char trainer[FB_OS_PATH_MAX], again[AGAIN_BYTES];
     int code;
     memset(&options, 0, sizeof options);
     memset(&settings, 0, sizeof settings);

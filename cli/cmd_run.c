@@ -211,6 +211,7 @@ static void say_json(const run_job *job)
     fb_json json;
     fb_json_init(&json, 0);
     fb_json_object_begin(&json);
+    fb_json_key_string(&json, "schema", "firstbad.end/1");
     fb_json_key_string(&json, "run_id", job->run_id);
     fb_json_key_int(&json, "attempt", job->attempt);
     fb_json_key_string(&json, "folder", job->folder);

@@ -187,6 +187,7 @@ void drill_print_json(const drill_result *const *results, int count, const drill
     fb_json json;
     fb_json_init(&json, 1);
     fb_json_object_begin(&json);
+    fb_json_key_string(&json, "schema", "firstbad.drill/1");
     fb_json_key(&json, "scenarios");
     fb_json_array_begin(&json);
     for (int i = 0; i < count; i++) json_scenario(&json, results[i]);
