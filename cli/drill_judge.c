@@ -61,6 +61,7 @@ static void check_bad_step(drill_result *result, int32_t rank, const drill_step 
                       fb_action_name(wanted));
     }
     if ((step->flags & FB_STEP_APPLIED) || !(step->flags & FB_STEP_SKIPPED)) {
+        if (step->flags & FB_STEP_APPLIED) result->changed++;
         drill_differs(result, "step %" PRId64 " on rank %d: the bad update was applied", step->step, rank);
     }
     if (step->unanimous != 1) drill_differs(result, "step %" PRId64 " on rank %d: the vote was not unanimous", step->step, rank);
