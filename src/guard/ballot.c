@@ -63,7 +63,7 @@ static void make_durable(struct fb_run *run, const fb_rec_finding *first, int fa
 
 /* Full only when every gradient that the run knows was looked at, or is absent or exempt by declaration; and what belongs to a
    micro-step, in each of them. Gradients accumulate, so for them the last micro-step speaks for all. */
-static void settle_cover(struct fb_run *run)
+void fb_cover_settle(struct fb_run *run)
 {
     uint8_t *level = &run->step.rec.cover.level[FB_LOCAL_GRAD];
     for (int32_t boundary = FB_INPUT; boundary <= FB_LOSS; boundary++) {
@@ -108,7 +108,7 @@ static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
     begun = run->os->monotonic_ns(run->os->ctx);
     fb_run_lock(run); /* checks on other threads are over by the caller's order; the lock makes their writes seen */
     fb_run_unlock(run);
-    settle_cover(run);
+    fb_cover_settle(run);
     if (run->findings_count) fb_owned_search(run); /* was the state bad before this step? then no layer is blamed */
     first = run->findings_count ? &run->findings[fb_finding_first(run) - run->findings] : NULL;
     fill_local(run, first, &local);

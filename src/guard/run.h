@@ -136,6 +136,8 @@ fb_status fb_check_views_valid(struct fb_run *run, const char *what, const fb_vi
 void fb_check_mark(struct fb_run *run, int32_t boundary, uint32_t site, uint32_t *counter);
 /* Note how much of a boundary was looked at in this micro-step; the least counts. The caller has the lock. */
 void fb_cover_level(struct fb_run *run, int32_t boundary, uint8_t level);
+/* ballot.c: bring the levels down to what the step as a whole was looked at. */
+void fb_cover_settle(struct fb_run *run);
 /* The finding that is causally first of this step, or NULL. */
 const fb_rec_finding *fb_finding_first(const struct fb_run *run);
 /* Key of a finding in the vote's order. */

@@ -384,6 +384,7 @@ static fb_status end(struct fb_run *run, const fb_step_result *result, fb_error 
     rec->loss = result->loss;
     rec->grad_norm = result->grad_norm;
     if (run->step.withheld) rec->flags |= FB_STEP_SKIPPED;
+    fb_cover_settle(run); /* what was looked at after the last vote counts too, and no more than it is */
     settle_late_findings(run);
     move_scale(run);
     if (run->findings_cut) fb_record_event(run, FB_EVENT_FINDINGS_CUT, (int64_t)run->findings_cut, 0, NULL, 0);
