@@ -205,7 +205,7 @@ enum {
     FB_ENTRY = 1,        /* state on entry: parameters, moments, EMA, buffers */
     FB_INPUT = 2,
     FB_FORWARD = 3,
-    FB_LOSS = 4,
+    FB_LOSS = 4,         /* before it is multiplied with the loss scale: after it, an overflow would be the scale's and is not told apart */
     FB_LOCAL_GRAD = 5,   /* before the collective: only the origin is bad */
     FB_REDUCED_GRAD = 6, /* after the collective, unscaled */
     FB_UPDATE = 7,       /* parameters, moments, EMA, buffers after the optimizer */
@@ -445,7 +445,8 @@ FB_API fb_status fb_step_micro(fb_run *run, int32_t index, fb_error *err);
  */
 FB_API fb_status fb_step_check(fb_run *run, int32_t boundary, const fb_view *views, size_t n, fb_error *err);
 
-/* As fb_step_check, for a part of the state chosen so that every tensor is visited once in `period` steps; coverage says "sampled". */
+/* As fb_step_check, for a part of the state chosen so that every tensor is visited once in `period` steps that call it for this
+   boundary with the same views; coverage says "sampled". */
 FB_API fb_status fb_step_check_sampled(fb_run *run, int32_t boundary, const fb_view *views, size_t n, int32_t period, fb_error *err);
 
 /* A batch, for the input gate. Arrays are (rows, cols), row-major; NULL: not there. Integer formats: FB_I8 .. FB_U64, FB_BOOL. */
@@ -485,7 +486,7 @@ typedef struct fb_finding {
     uint32_t size;
     uint32_t site;
     int32_t boundary;
-    int32_t micro_step;
+    int32_t micro_step;   /* below fb_step.micro_steps */
     int32_t kind;         /* FB_KIND_* of the first bad element */
     int32_t field;        /* FB_FIELD_*: which field of a batch; 0 for a tensor */
     uint64_t count;       /* bad elements */
@@ -533,7 +534,8 @@ typedef struct fb_verdict {
 #define FB_VERDICT_INIT {sizeof(fb_verdict), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
 
 /**
- * Read the reduced words and decide. words NULL: the vote failed, which is "no quorum" and never an update.
+ * Read the reduced words and decide. words NULL: the vote failed, which is "no quorum" and never an update (FB_ON_BAD_OBSERVE lets
+ * this pass as it lets everything pass, and the record then says that the update was not gated).
  * Returns FB_OK also when the action is not FB_PROCEED: the answer is in verdict->action.
  */
 FB_API fb_status fb_step_settle(fb_run *run, const int64_t words[4], fb_verdict *verdict, fb_error *err);
@@ -566,7 +568,8 @@ typedef struct fb_step_result {
 } fb_step_result;
 #define FB_STEP_RESULT_INIT {sizeof(fb_step_result), 0, 0.0, 0.0}
 
-/* End the update: record it, move the loss scale, remember the skip. Allowed after any settled ballot. */
+/* End the update: record it, move the loss scale, remember the skip. After a settled ballot; and where it let the update through,
+   after fb_step_apply: a scale that moves without a step is a fault (FB_E_ORDER). */
 FB_API fb_status fb_step_end(fb_run *run, const fb_step_result *result, fb_error *err);
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------------------ */

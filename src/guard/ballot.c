@@ -189,12 +189,24 @@ static void verdict_record(const struct fb_run *run, const fb_verdict *verdict, 
     rec->case_id.bytes = (uint32_t)strlen(run->case_id);
 }
 
+static void name_case(struct fb_run *run, int64_t step)
+{
+    (void)snprintf(run->case_id, sizeof run->case_id, "a%" PRId32 "-%06" PRId64, run->attempt, step);
+    run->case_named_before = 0;
+    for (uint32_t i = 0; i < run->case_count; i++) {
+        if (run->case_steps[i] == step) run->case_named_before = 1;
+    }
+    if (run->case_named_before) return;
+    if (run->case_count == FB_CASES_KNOWN) memmove(run->case_steps, run->case_steps + 1, (--run->case_count) * sizeof *run->case_steps);
+    run->case_steps[run->case_count++] = step;
+}
+
 /* Everything that follows from a verdict that is not clean. */
 static void keep_verdict(struct fb_run *run, fb_verdict *verdict, const fb_gate_decision *decision, const int64_t words[4])
 {
     int opens = verdict->fault && run->case_id[0] == '\0';
     fb_rec_verdict rec;
-    if (opens) (void)snprintf(run->case_id, sizeof run->case_id, "a%" PRId32 "-%06" PRId64, run->attempt, verdict->step);
+    if (opens) name_case(run, verdict->step);
     memcpy(verdict->case_id, run->case_id, sizeof verdict->case_id);
     /* This rank expected probing, and another one's finding made it a fault: its own first-bad record is due all the same. */
     if (opens && run->findings_count && !run->step.frozen) run->step.frozen = fb_record_freeze(run, fb_finding_first(run));
@@ -204,7 +216,8 @@ static void keep_verdict(struct fb_run *run, fb_verdict *verdict, const fb_gate_
     if (verdict->action == FB_HALT) {
         fb_record_event(run, FB_EVENT_HALT, decision->reason, 0, fb_gate_reason_text(decision->reason), 1);
     }
-    if (opens || (verdict->fault && verdict->action == FB_HALT)) fb_case_write(run, &rec, opens);
+    /* The files of an earlier case of the same name stay as they are; the ledgers have this one too. */
+    if (!run->case_named_before && (opens || (verdict->fault && verdict->action == FB_HALT))) fb_case_write(run, &rec, opens);
     if (run->step.withheld) fb_proof_take(run);
     fb_risk_raise(&run->risk);
 }

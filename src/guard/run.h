@@ -21,7 +21,7 @@
 #include "policy/scaler.h"
 #include "policy/vote.h"
 
-enum { FB_FINDINGS_MAX_DEFAULT = 256, FB_BOUNDARIES = 9, FB_CASE_ID_BYTES = 32, FB_RUN_ID_BYTES = 64 };
+enum { FB_FINDINGS_MAX_DEFAULT = 256, FB_BOUNDARIES = 9, FB_CASE_ID_BYTES = 32, FB_CASES_KNOWN = 64, FB_RUN_ID_BYTES = 64 };
 
 /* The words that one rank's evidence was turned into, and what came of them. */
 typedef struct fb_step_state {
@@ -88,6 +88,9 @@ struct fb_run {
     int late_pending;        /* found after the update was let through, and not voted on */
     fb_rec_finding late;
     char case_id[FB_CASE_ID_BYTES]; /* the open case, "" when none */
+    int case_named_before;   /* the open case has the name of an earlier one: the trainer went back and counted again */
+    int64_t case_steps[FB_CASES_KNOWN]; /* steps that cases of this attempt were opened in */
+    uint32_t case_count;
     fb_rec_finding *findings;
     uint64_t findings_count, findings_max, findings_cut;
     atomic_flag lock;        /* over findings, coverage and the log: checks may come from any thread */

@@ -419,6 +419,49 @@ static void test_claims__sampling_visits_every_tensor_whatever_the_numbers_of_th
     world_close(&w);
 }
 
+static void spoil_one(world *w, int rank, int micro, void *ctx)
+{
+    (void)micro;
+    if (rank == *(int *)ctx) w->rank[rank].grad[0][1] = world_bits(0x7fc00000u);
+}
+
+static void read_file(const world *w, const char *name, char *text, size_t room)
+{
+    char path[160];
+    FILE *file;
+    size_t got;
+    (void)snprintf(path, sizeof path, "%s/test/cases/a1-000005/%s", w->dir, name);
+    file = fopen(path, "r");
+    text[0] = '\0';
+    if (!file) return;
+    got = fread(text, 1, room - 1, file);
+    text[got] = '\0';
+    (void)fclose(file);
+}
+
+static void test_claims__a_second_case_of_the_same_step_leaves_the_files_of_the_first_alone(void **state)
+{
+    static const char *const files[] = {"first_bad.json", "verdict.json", "rank-00000.json", "rank-00001.json"};
+    static char before[4][8192], after[4][8192];
+    world w;
+    int rank = 0;
+    (void)state;
+    world_init(&w, 2);
+    world_open(&w);
+    assert_int_equal(world_step(&w, 5, spoil_one, &rank), FB_SKIP);
+    for (int i = 0; i < 4; i++) read_file(&w, files[i], before[i], sizeof before[i]);
+    assert_non_null(strstr(before[1], "\"first_rank\": 0"));
+    assert_int_equal(world_step(&w, 6, NULL, NULL), FB_PROCEED); /* the case is closed */
+    rank = 1;
+    assert_int_equal(world_step(&w, 5, spoil_one, &rank), FB_SKIP); /* an older state was loaded */
+    assert_int_equal(w.rank[0].verdict.first_rank, 1);
+    for (int i = 0; i < 4; i++) {
+        read_file(&w, files[i], after[i], sizeof after[i]);
+        assert_string_equal(before[i], after[i]);
+    }
+    world_close(&w);
+}
+
 static int records_of(const world *w, uint16_t type)
 {
     char path[160];
@@ -536,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_claims__a_spokesman_from_outside_the_run_is_a_corrupted_word),
         cmocka_unit_test(test_claims__an_unscale_that_is_refused_has_multiplied_nothing),
         cmocka_unit_test(test_claims__sampling_visits_every_tensor_whatever_the_numbers_of_the_steps),
+        cmocka_unit_test(test_claims__a_second_case_of_the_same_step_leaves_the_files_of_the_first_alone),
         cmocka_unit_test(test_claims__closing_in_the_middle_of_a_step_keeps_what_was_found),
         cmocka_unit_test(test_claims__what_does_not_fit_of_the_description_is_told_and_costs_nothing_else),
         cmocka_unit_test(test_claims__hosts_that_trap_flush_and_round_upwards_notice_nothing),
