@@ -248,10 +248,11 @@ static fb_status settle(struct fb_run *run, const int64_t words[4], fb_verdict *
     fb_status status = fb_run_in_step(run, "settle", err);
     fb_vote_outcome outcome;
     fb_gate_decision decision;
-    fb_rec_step *rec = &run->step.rec;
+    fb_rec_step *rec;
     fb_verdict verdict = FB_VERDICT_INIT;
     int64_t begun;
     if (status != FB_OK) return status;
+    rec = &run->step.rec;
     if (!out) return fb_fail(err, FB_E_USAGE, "settle: verdict is NULL");
     if (out->size != sizeof *out) {
         return fb_fail(err, FB_E_USAGE, "settle: verdict.size is %u, expected %zu; start from FB_VERDICT_INIT", out->size, sizeof *out);

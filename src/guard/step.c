@@ -376,9 +376,10 @@ static void move_scale(struct fb_run *run)
 static fb_status end(struct fb_run *run, const fb_step_result *result, fb_error *err)
 {
     fb_status status = end_valid(run, result, err);
-    fb_rec_step *rec = &run->step.rec;
+    fb_rec_step *rec;
     int64_t begun;
     if (status != FB_OK) return status;
+    rec = &run->step.rec;
     begun = run->os->monotonic_ns(run->os->ctx);
     rec->known |= result->known & (uint32_t)(FB_KNOWN_LOSS | FB_KNOWN_GRAD_NORM);
     rec->loss = result->loss;

@@ -526,6 +526,7 @@ static void test_claims__hosts_that_trap_flush_and_round_upwards_notice_nothing(
     double nan = (double)world_bits(0x7fc00000u);
     float weights[WORLD_ROWS * WORLD_COLS];
     fenv_t before;
+    int traps;
     (void)state;
     memset(weights, 0xff, sizeof weights);
     world_init(&w, 1);
@@ -536,6 +537,7 @@ static void test_claims__hosts_that_trap_flush_and_round_upwards_notice_nothing(
     (void)feclearexcept(FE_ALL_EXCEPT);
     (void)fesetround(FE_UPWARD);
     (void)feenableexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW);
+    traps = fegetexcept(); /* not what was asked for where the processor is emulated */
     assert_int_equal(fb_run_scaler_set(r->run, &scaler, &err), FB_E_USAGE);
     step.known = FB_KNOWN_LOSS_SCALE | FB_KNOWN_LEARNING_RATE;
     for (int64_t number = 1; number <= 2; number++) {
@@ -557,7 +559,7 @@ static void test_claims__hosts_that_trap_flush_and_round_upwards_notice_nothing(
     }
     assert_int_equal(fetestexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW), 0);
     assert_int_equal(fegetround(), FE_UPWARD);
-    assert_int_equal(fegetexcept() & FE_INVALID, FE_INVALID);
+    assert_int_equal(fegetexcept(), traps);
     assert_int_equal(fesetenv(&before), 0);
     world_close(&w);
 }
