@@ -366,8 +366,20 @@ static int open_all(trainer *t)
     return status || !o->resume ? status : resume(t);
 }
 
+/* firstbad never prints; evidence that its disk did not take is the trainer's to tell, on the rank that lost it. */
+static void tell_lost_evidence(const trainer *t)
+{
+    fb_error why = {0};
+    uint64_t lost = fb_run_evidence_lost(t->guard.run, &why);
+    if (lost) {
+        fprintf(stderr, "firstbad-gpt: rank %d: %llu records of evidence were lost, training went on guarded; the first: %s\n", t->rank,
+                (unsigned long long)lost, why.message);
+    }
+}
+
 static void close_all(trainer *t)
 {
+    tell_lost_evidence(t);
     guard_close(&t->guard);
     gradients_close(&t->gradients);
     batch_close(&t->batch);

@@ -45,6 +45,11 @@ skip_changes_nothing() {
     [ "$(cmp -l skip/step-000004.safetensors skip/step-000005.safetensors | wc -l)" = 1 ]
 }
 
+evidence_lost() {
+    FIRSTBAD_DIR=/dev/null/runs expect 1 ranks 2 "$gpt" $small --steps 9 --inject 'grad-nan@step=3-9,rank=1' || return 1
+    [ "$(grep -c '^firstbad-gpt: halted by firstbad at step 6' err)" = 1 ] && [ "$(grep -c 'records of evidence were lost' err)" = 2 ]
+}
+
 halts() {
     expect 1 ranks 2 "$gpt" $small --steps 9 --inject 'grad-nan@step=3-9,rank=1' || return 1
     [ "$(grep -c '^firstbad-gpt: halted by firstbad at step ' err)" = 1 ]
@@ -96,5 +101,6 @@ check "finite gradients whose sum overflows are skipped" overflow_in_the_sum
 check "activations that grow past 65504 halt the run" activations_overflow
 check "the guard changes no bit of a healthy run" guard_changes_no_bit
 check "without the guard nothing is written" unguarded
+check "a folder that cannot be made costs evidence, is told, and leaves the gate shut to bad updates" evidence_lost
 check "wrong use is told from a missing file" wrong_use
 exit $failed
