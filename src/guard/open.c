@@ -175,9 +175,12 @@ static void fill_identity(struct fb_run *run, const fb_run_config *config)
 
 static fb_status open_policy(struct fb_run *run, const fb_run_config *config, fb_error *err)
 {
+    const fb_scaler_config unscaled = FB_SCALER_CONFIG_INIT;
     fb_gate_config gate;
     fb_status status;
     run->scaler_config = config->scaler;
+    /* Zeroed by a caller who scales nothing: the gate takes its limits from the usual constants. */
+    if (!config->scaler.enabled && !(config->scaler.init_scale > 0.0)) run->scaler_config = unscaled;
     if ((status = fb_scaler_init(&run->scaler_config, &run->scaler, err)) != FB_OK) return status;
     memset(&gate, 0, sizeof gate);
     gate.on_bad = config->on_bad;

@@ -513,6 +513,22 @@ static void test_claims__what_does_not_fit_of_the_description_is_told_and_costs_
     world_close(&w);
 }
 
+static void test_claims__a_run_that_scales_nothing_opens_with_zeroed_constants(void **state)
+{
+    world w;
+    (void)state;
+    world_init(&w, 1);
+    memset(&w.config.scaler, 0, sizeof w.config.scaler);
+    world_open(&w);
+    assert_int_equal(world_step(&w, 1, NULL, NULL), FB_PROCEED);
+    world_close(&w);
+    world_init(&w, 1);
+    w.config.scaler.enabled = 1;
+    w.config.scaler.init_scale = 0.0;
+    assert_int_equal(fb_run_open(&w.rank[0].run, &w.config, &err), FB_E_USAGE);
+    world_close(&w);
+}
+
 /* ---- a guest in a strict house -------------------------------------------------------------------------------------------------------- */
 
 static void test_claims__hosts_that_trap_flush_and_round_upwards_notice_nothing(void **state)
@@ -584,6 +600,7 @@ int main(void)
         cmocka_unit_test(test_claims__a_second_case_of_the_same_step_leaves_the_files_of_the_first_alone),
         cmocka_unit_test(test_claims__closing_in_the_middle_of_a_step_keeps_what_was_found),
         cmocka_unit_test(test_claims__what_does_not_fit_of_the_description_is_told_and_costs_nothing_else),
+        cmocka_unit_test(test_claims__a_run_that_scales_nothing_opens_with_zeroed_constants),
         cmocka_unit_test(test_claims__hosts_that_trap_flush_and_round_upwards_notice_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
