@@ -1,11 +1,56 @@
 /*
  * A checkpoint was written: have its bytes read back and judged, and remember it in the ledger as well.
+ *
+ * Whether the history of a checkpoint was gated is a question to all ranks, and the vote does not carry the answer: a rank that
+ * applied an update it had not covered leaves a mark in the run's folder, and the rank that saves looks for it.
  */
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/json_write.h"
 #include "base/status.h"
 #include "guard/run.h"
 #include "registry/registry.h"
+
+static void mark_name(const struct fb_run *run, char *name, size_t room)
+{
+    (void)snprintf(name, room, "ungated-a%d.json", run->attempt);
+}
+
+/* One mark for an attempt: the first rank puts it there, and it stays. */
+static void leave_mark(struct fb_run *run, int64_t step)
+{
+    fb_json json;
+    fb_error why;
+    fb_status status;
+    char name[32];
+    if (run->world == 1 || !run->log || run->mark_left) return;
+    run->mark_left = 1;
+    mark_name(run, name, sizeof name);
+    fb_json_init(&json, 1);
+    fb_json_object_begin(&json);
+    fb_json_key_string(&json, "schema", "firstbad.ungated/1");
+    fb_json_key_int(&json, "rank", run->rank);
+    fb_json_key_int(&json, "step", step);
+    fb_json_object_end(&json);
+    status = fb_json_finish(&json, &why);
+    if (status == FB_OK) status = fb_os_put_new(run->os, run->folder, name, fb_json_text(&json), json.used, &why);
+    if (status != FB_OK && status != FB_E_EXISTS) fb_record_lost(run, &why);
+    fb_json_release(&json);
+}
+
+/* 1 when no rank of this attempt is known to have applied an update that was not gated. */
+static int gated_everywhere(const struct fb_run *run)
+{
+    char path[FB_OS_PATH_MAX], name[32];
+    fb_os_info info;
+    if (run->ungated) return 0;
+    if (run->world == 1) return 1;
+    mark_name(run, name, sizeof name);
+    if (fb_os_join(path, sizeof path, run->folder, name, NULL) != FB_OK) return 0;
+    return run->os->stat(run->os->ctx, path, &info) == -ENOENT;
+}
 
 static fb_status checkpoint(struct fb_run *run, const char *path, int64_t step, int32_t *state, fb_error *err)
 {
@@ -17,7 +62,8 @@ static fb_status checkpoint(struct fb_run *run, const char *path, int64_t step, 
                        (long long)run->step.rec.step);
     }
     *state = FB_CKPT_SUSPECT;
-    status = fb_registry_commit(run->os, run->folder, path, step, run->attempt, run->rank, !run->ungated, state, err);
+    status = fb_registry_commit(run->os, run->folder, path, step, run->attempt, run->rank, gated_everywhere(run), state,
+                                err);
     if (status == FB_OK) fb_record_event(run, FB_EVENT_CHECKPOINT, *state, step, path, 0);
     return status;
 }
@@ -32,5 +78,6 @@ void fb_checkpoint_taint(struct fb_run *run, int64_t step)
     fb_error why;
     run->ungated = 1;
     run->ungated_step = step;
+    leave_mark(run, step);
     if (run->log && fb_registry_taint(run->os, run->folder, run->attempt, step, NULL, &why) != FB_OK) fb_record_lost(run, &why);
 }

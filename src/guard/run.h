@@ -84,6 +84,7 @@ struct fb_run {
     int64_t last_step;       /* -1 before the first */
     int ungated;             /* an update was applied without a full, clean vote: what descends from it is suspect */
     int64_t ungated_step;
+    int mark_left;           /* the other ranks were told of it, by a file in the run's folder */
     int skip_broken;         /* the state changed although its update was withheld: the next ballot asks for a halt */
     int late_pending;        /* found after the update was let through, and not voted on */
     fb_rec_finding late;

@@ -368,6 +368,54 @@ static void test_claims__a_spokesman_from_outside_the_run_is_a_corrupted_word(vo
     world_close(&w);
 }
 
+static int32_t saved_by_rank_0(world *w, int64_t step)
+{
+    char path[160];
+    int32_t state = 0;
+    static const char header[] = "{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}      ";
+    uint64_t bytes = sizeof header - 1;
+    float value = 1.5f;
+    FILE *file;
+    (void)snprintf(path, sizeof path, "%s/step-%d.safetensors", w->dir, (int)step);
+    file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(&bytes, 8, 1, file), 1);
+    assert_int_equal(fwrite(header, bytes, 1, file), 1);
+    assert_int_equal(fwrite(&value, 4, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+    if (fb_run_checkpoint(w->rank[0].run, path, step, &state, &err) != FB_OK) fail_msg("%s", err.message);
+    return state;
+}
+
+static void test_claims__a_checkpoint_is_not_committed_when_another_rank_covered_less(void **state)
+{
+    world w;
+    (void)state;
+    world_init(&w, 2);
+    world_open(&w);
+    assert_int_equal(world_step(&w, 1, NULL, NULL), FB_PROCEED);
+    assert_int_equal(saved_by_rank_0(&w, 1), FB_CKPT_COMMITTED);
+    for (int i = 0; i < 2; i++) world_local(&w, i, 2, NULL, NULL);
+    world_vote(&w);
+    world_reduce(&w);
+    for (int i = 0; i < 2; i++) {
+        fb_view grads[WORLD_TENSORS];
+        double sum_sq;
+        for (int t = 0; t < WORLD_TENSORS; t++) grads[t] = world_view(w.rank[i].grad[t], w.rank[i].grad_site[t]);
+        assert_int_equal(fb_step_unscale(w.rank[i].run, grads, i == 0 ? WORLD_TENSORS : 1, 0.5, &sum_sq, &err), FB_OK);
+    }
+    world_vote(&w);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(fb_step_apply(w.rank[i].run, &err), FB_OK);
+        end_of(w.rank[i].run);
+    }
+    assert_int_equal(w.rank[0].run->ungated, 0); /* as far as it knows */
+    assert_int_equal(saved_by_rank_0(&w, 2), FB_CKPT_SUSPECT);
+    assert_int_equal(world_step(&w, 3, NULL, NULL), FB_PROCEED);
+    assert_int_equal(saved_by_rank_0(&w, 3), FB_CKPT_SUSPECT); /* it descends from there */
+    world_close(&w);
+}
+
 /* ---- nothing half done, nothing lost ------------------------------------------------------------------------------------------------ */
 
 static void test_claims__an_unscale_that_is_refused_has_multiplied_nothing(void **state)
@@ -595,6 +643,7 @@ int main(void)
         cmocka_unit_test(test_claims__a_finding_voted_on_after_the_update_taints_every_rank),
         cmocka_unit_test(test_claims__findings_after_a_verdict_to_withhold_blame_neither_the_state_nor_the_next_step),
         cmocka_unit_test(test_claims__a_spokesman_from_outside_the_run_is_a_corrupted_word),
+        cmocka_unit_test(test_claims__a_checkpoint_is_not_committed_when_another_rank_covered_less),
         cmocka_unit_test(test_claims__an_unscale_that_is_refused_has_multiplied_nothing),
         cmocka_unit_test(test_claims__sampling_visits_every_tensor_whatever_the_numbers_of_the_steps),
         cmocka_unit_test(test_claims__a_second_case_of_the_same_step_leaves_the_files_of_the_first_alone),
