@@ -1,6 +1,6 @@
 /*
- * Random sequences of the public calls on one to four ranks, right and wrong, against a small model of the promises. The model knows
- * what was handed over and what was bad in it, orders places by its own comparison, and never looks at how the guard decides.
+ * Random sequences of the public calls on one to four ranks, right and wrong, against a small model of the promises. The model
+ * knows what was handed over and what was bad in it, orders places by its own comparison, and never looks at how the guard decides.
  */
 #include "support/world.h"
 
@@ -64,7 +64,7 @@ static float bad_value(void)
     return world_bits(bits[draw(sizeof bits / sizeof *bits)]);
 }
 
-/* ---- the model's own order ------------------------------------------------------------------------------------------------------ */
+/* ---- the model's own order --------------------------------------------------------------------------------------------------- */
 
 static int earlier(const place *a, const place *b)
 {
@@ -110,7 +110,7 @@ static void acknowledge(model_rank *r)
     r->fresh_count = 0;
 }
 
-/* ---- right calls ------------------------------------------------------------------------------------------------------------------- */
+/* ---- right calls ------------------------------------------------------------------------------------------------------------- */
 
 static void must(fb_status status)
 {
@@ -230,7 +230,7 @@ static void unscale(int i, int some, uint64_t percent)
     }
 }
 
-/* ---- wrong calls --------------------------------------------------------------------------------------------------------------------- */
+/* ---- wrong calls ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct snapshot {
     fb_step_state step;
@@ -277,7 +277,8 @@ static fb_status wrong_call(int i)
     case 0: return r->open ? fb_step_begin(run, &step, &err) : FB_OK;
     case 1: return fb_step_micro(run, r->micro + 2, &err);
     case 2: return r->votes || !r->open ? fb_step_micro(run, r->micro + 1, &err) : FB_OK;
-    case 3: return r->ballot_out || r->unscaled || r->applied || !r->open ? fb_step_check(run, FB_LOCAL_GRAD, &view, 1, &err) : FB_OK;
+    case 3:
+        return r->ballot_out || r->unscaled || r->applied || !r->open ? fb_step_check(run, FB_LOCAL_GRAD, &view, 1, &err) : FB_OK;
     case 4: return !r->applied || r->ballot_out ? fb_step_check(run, FB_UPDATE, &view, 1, &err) : FB_OK;
     case 5:
         if (r->open && r->votes && !r->unsettled && !r->withheld && !r->unscaled && !r->applied && !r->ballot_out) {
@@ -289,16 +290,13 @@ static fb_status wrong_call(int i)
     case 8:
         if (r->open && r->votes && !r->ballot_out && !r->unsettled && !r->withheld && !r->applied) return FB_OK;
         return fb_step_apply(run, &err);
-    case 9: return !r->open || r->ballot_out || !r->votes || (!r->withheld && !r->applied) ? fb_step_end(run, &result, &err) : FB_OK;
+    case 9:
+        return !r->open || r->ballot_out || !r->votes || (!r->withheld && !r->applied) ? fb_step_end(run, &result, &err) : FB_OK;
     case 10: return r->open ? fb_run_add_site(run, &site, &id, &err) : fb_run_add_site(run, NULL, &id, &err);
     case 11: return r->open ? fb_run_own(run, &view, 1, &err) : fb_run_own(run, NULL, 1, &err);
     case 12: return r->open ? fb_run_scaler_set(run, &scaler, &err) : fb_run_scaler_set(run, NULL, &err);
-    case 13:
-        view.flags = 4;
-        return fb_step_check(run, FB_LOCAL_GRAD, &view, 1, &err);
-    case 14:
-        view.site = 99;
-        return fb_step_check(run, FB_LOSS, &view, 1, &err);
+    case 13: view.flags = 4; return fb_step_check(run, FB_LOCAL_GRAD, &view, 1, &err);
+    case 14: view.site = 99; return fb_step_check(run, FB_LOSS, &view, 1, &err);
     default: return fb_step_report(run, NULL, 1, &err);
     }
 }
@@ -314,7 +312,7 @@ static void maybe_misuse(int i)
     assert_memory_equal(&before, &after, sizeof before);
 }
 
-/* ---- vote ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- vote -------------------------------------------------------------------------------------------------------------------- */
 
 enum { FAIL_NOT, FAIL_NULL, FAIL_WORD };
 
@@ -384,7 +382,8 @@ static void vote(void)
         if (r->has && (!bad || earlier(&r->first, &first))) first = r->first;
         bad |= r->has;
     }
-    if (fail == FAIL_WORD) folded[1 + draw(2)] ^= (int64_t)(UINT64_C(1) << draw(63)); /* as if one rank had voted on something else */
+    if (fail == FAIL_WORD)
+        folded[1 + draw(2)] ^= (int64_t)(UINT64_C(1) << draw(63)); /* as if one rank had voted on something else */
     for (int i = 0; i < m.w.ranks; i++) {
         fb_verdict fresh = FB_VERDICT_INIT;
         maybe_misuse(i);
@@ -418,7 +417,7 @@ static void vote(void)
     if (verdict->action == FB_HALT) m.halted = 1;
 }
 
-/* ---- one update ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- one update -------------------------------------------------------------------------------------------------------------- */
 
 static void apply_all(void)
 {
@@ -480,7 +479,8 @@ static void end_all(void)
         if (cover->level[FB_LOCAL_GRAD] == FB_COVER_FULL) assert_true(all_local(i));
         if (cover->level[FB_REDUCED_GRAD] == FB_COVER_FULL) assert_true(r->reduced_full);
         assert_int_equal(run->ungated, r->ungated);
-        assert_true(fb_run_loss_scale(run) >= fb_run_loss_scale(m.w.rank[0].run) && fb_run_loss_scale(run) <= fb_run_loss_scale(m.w.rank[0].run));
+        assert_true(fb_run_loss_scale(run) >= fb_run_loss_scale(m.w.rank[0].run) &&
+                    fb_run_loss_scale(run) <= fb_run_loss_scale(m.w.rank[0].run));
     }
     if (!m.rank[0].not_clean) m.row = 0;
 }
@@ -506,7 +506,8 @@ static void one_update(int64_t number)
         }
     }
     vote();
-    if (m.rank[0].withheld && chance(50)) check_something((int)draw((uint64_t)m.w.ranks), 50); /* late flags: more of the same evidence */
+    if (m.rank[0].withheld && chance(50))
+        check_something((int)draw((uint64_t)m.w.ranks), 50); /* late flags: more of the same evidence */
     if (!m.rank[0].withheld && reduce) {
         for (int i = 0; i < m.w.ranks; i++) unscale(i, some, percent);
         vote();
@@ -516,11 +517,12 @@ static void one_update(int64_t number)
     end_all();
 }
 
-/* ---- afterwards ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- afterwards -------------------------------------------------------------------------------------------------------------- */
 
 static int same_finding(const acked *a, const fb_rec_finding *f)
 {
-    return a->step == f->step && a->rank == f->rank && a->boundary == f->boundary && a->site == f->site && a->micro == f->micro_step;
+    return a->step == f->step && a->rank == f->rank && a->boundary == f->boundary && a->site == f->site &&
+           a->micro == f->micro_step;
 }
 
 /* Every finding that was acknowledged is in its rank's ledger. */
@@ -542,8 +544,9 @@ static void read_ledgers(void)
         fb_log_reader_close(reader);
     }
     for (int k = 0; k < m.acked_count; k++) {
-        if (!seen[k]) fail_msg("lost: step %lld rank %d boundary %d site %u micro %d", (long long)m.acked[k].step, m.acked[k].rank,
-                               m.acked[k].boundary, m.acked[k].site, m.acked[k].micro);
+        if (!seen[k])
+            fail_msg("lost: step %lld rank %d boundary %d site %u micro %d", (long long)m.acked[k].step, m.acked[k].rank,
+                     m.acked[k].boundary, m.acked[k].site, m.acked[k].micro);
     }
 }
 

@@ -67,7 +67,7 @@ static const fb_cover *cover_of(world_rank *r)
     return &r->run->step.rec.cover;
 }
 
-/* ---- what nobody read is not clean --------------------------------------------------------------------------------------------- */
+/* ---- what nobody read is not clean ------------------------------------------------------------------------------------------- */
 
 static void test_claims__a_view_that_the_scanner_would_refuse_is_refused_and_not_called_clean(void **state)
 {
@@ -161,13 +161,14 @@ static void test_claims__gradients_that_are_all_exempt_do_not_gate_an_update(voi
     world_close(&w);
 }
 
-/* ---- the witness ----------------------------------------------------------------------------------------------------------------- */
+/* ---- the witness ------------------------------------------------------------------------------------------------------------- */
 
 static void test_claims__tensors_that_are_absent_exempt_or_integers_are_no_witnesses(void **state)
 {
     world w;
     world_rank *r = one_rank(&w);
-    uint32_t exempt = add(r->run, FB_ROLE_ACTIVATION, "exempt", FB_LEGAL_EXEMPT, 1), ids = add(r->run, FB_ROLE_ACTIVATION, "ids", 0, 2);
+    uint32_t exempt = add(r->run, FB_ROLE_ACTIVATION, "exempt", FB_LEGAL_EXEMPT, 1),
+             ids = add(r->run, FB_ROLE_ACTIVATION, "ids", 0, 2);
     fb_view none = world_view(NULL, add(r->run, FB_ROLE_ACTIVATION, "none", 0, 3)), integers = world_view(r->tokens, ids);
     uint32_t good = add(r->run, FB_ROLE_ACTIVATION, "good", 0, 4), bad = add(r->run, FB_ROLE_ACTIVATION, "bad", 0, 5);
     float data[WORLD_ELEMENTS];
@@ -244,7 +245,7 @@ static void test_claims__reports_out_of_order_still_name_the_first_micro_step(vo
     world_close(&w);
 }
 
-/* ---- gated ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- gated ------------------------------------------------------------------------------------------------------------------- */
 
 static void nan_label_on_rank_1(world *w, int rank, int micro, void *ctx)
 {
@@ -416,7 +417,7 @@ static void test_claims__a_checkpoint_is_not_committed_when_another_rank_covered
     world_close(&w);
 }
 
-/* ---- nothing half done, nothing lost ------------------------------------------------------------------------------------------------ */
+/* ---- nothing half done, nothing lost ----------------------------------------------------------------------------------------- */
 
 static void test_claims__an_unscale_that_is_refused_has_multiplied_nothing(void **state)
 {
@@ -577,7 +578,7 @@ static void test_claims__a_run_that_scales_nothing_opens_with_zeroed_constants(v
     world_close(&w);
 }
 
-/* ---- a guest in a strict house -------------------------------------------------------------------------------------------------------- */
+/* ---- a guest in a strict house ----------------------------------------------------------------------------------------------- */
 
 static void test_claims__hosts_that_trap_flush_and_round_upwards_notice_nothing(void **state)
 {
