@@ -216,7 +216,9 @@ static int judge_reduced(struct fb_run *run, const fb_view *view, const fb_measu
     fb_finding finding;
     int exempt = (site->legal & (FB_LEGAL_PADDING | FB_LEGAL_EXEMPT)) != 0;
     uint32_t *counter = view->count == 0 ? &cover->absent : exempt ? &cover->exempt : &cover->tensors[FB_REDUCED_GRAD];
+    fb_run_lock(run);
     fb_check_mark(run, FB_REDUCED_GRAD, view->site, counter);
+    fb_run_unlock(run);
     if (view->count == 0 || exempt || measured->bad == 0) return view->count == 0 || !exempt;
     memset(&finding, 0, sizeof finding);
     finding.size = (uint32_t)sizeof finding;
