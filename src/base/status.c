@@ -70,18 +70,37 @@ fb_status fb_fail(fb_error *err, fb_status code, const char *format, ...)
     return code;
 }
 
+/*
+ * Two functions go by the name strerror_r: POSIX's fills the buffer and returns an int, GNU's returns the text and may leave the
+ * buffer alone. Which one is there depends on the C library and on its feature macros, so the type of the result decides.
+ */
+static const char *text_gnu(const char *text, const char *buffer)
+{
+    (void)buffer;
+    return text;
+}
+
+static const char *text_posix(int failed, const char *buffer)
+{
+    return failed ? "unknown error" : buffer;
+}
+
+#define ERROR_TEXT(number, buffer, room)                 \
+    _Generic(strerror_r((number), (buffer), (room)), int \
+             : text_posix, default                       \
+             : text_gnu)(strerror_r((number), (buffer), (room)), (buffer))
+
 fb_status fb_fail_os(fb_error *err, int os_errno, const char *format, ...)
 {
     va_list args;
     char text[160];
-    char reason[128] = "unknown error";
+    char reason[128] = "";
     if (!err) return FB_E_IO;
     va_start(args, format);
     set_message(err, FB_E_IO, format, args);
     va_end(args);
     err->os_errno = os_errno;
-    (void)strerror_r(os_errno, reason, sizeof reason);
-    (void)snprintf(text, sizeof text, ": %s", reason);
+    (void)snprintf(text, sizeof text, ": %.150s", ERROR_TEXT(os_errno, reason, sizeof reason));
     append_message(err, text);
     return FB_E_IO;
 }

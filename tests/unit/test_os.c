@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/status.h"
 #include "os/os.h"
 
 static char dir[64];
@@ -263,6 +264,17 @@ static void test_os__table_calls_return_what_their_header_says(void **state)
     assert_int_equal(os->realpath(NULL, in_dir("none"), text, sizeof text), -ENOENT);
 }
 
+static void test_os__an_error_says_what_the_system_said(void **state)
+{
+    fb_error err;
+    (void)state;
+    assert_int_equal(fb_os_mkdirs(fb_os_posix(), "/dev/null/runs", &err), FB_E_IO);
+    assert_non_null(strstr(err.message, strerror(ENOTDIR)));
+    assert_int_equal(fb_fail_os(&err, ENOSPC, "write the ledger"), FB_E_IO);
+    assert_non_null(strstr(err.message, strerror(ENOSPC)));
+    assert_int_equal(err.os_errno, ENOSPC);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -276,6 +288,7 @@ int main(void)
         TEST(test_os__join_fits_or_refuses),
         TEST(test_os__space_set_aside_is_real),
         TEST(test_os__a_lock_keeps_another_open_file_out_and_dies_with_its_process),
+        TEST(test_os__an_error_says_what_the_system_said),
         TEST(test_os__table_calls_return_what_their_header_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
