@@ -7,16 +7,19 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "report/report.h"
+
 enum { COLUMNS_MAX = 100 };
 
 void cli_error(const char *format, ...)
 {
+    char text[8192];
     va_list args;
-    fprintf(stderr, "firstbad: ");
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fputc('\n', stderr);
+    fb_text_disarm(text);
+    fprintf(stderr, "firstbad: %s\n", text);
 }
 
 int cli_fail(const fb_error *err)
@@ -46,8 +49,15 @@ int cli_colour(FILE *out)
 int cli_print(const char *text)
 {
     size_t n = strlen(text);
-    if (fwrite(text, 1, n, stdout) == n && fflush(stdout) == 0) return 0;
-    cli_error("write to standard output: %s", strerror(errno));
+    (void)fwrite(text, 1, n, stdout);
+    return cli_flush();
+}
+
+int cli_flush(void)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout)) return 0;
+    cli_error("write to standard output: %s", errno ? strerror(errno) : "not all of it went out");
     return CLI_UNREADABLE;
 }
 

@@ -18,7 +18,7 @@ int fb_cmd_why(int argc, char **argv);
 int fb_cmd_drill(int argc, char **argv);
 int fb_cmd_export(int argc, char **argv);
 
-/* One line "firstbad: ..." on standard error. */
+/* One line "firstbad: ..." on standard error; what a terminal could take for a command is shown as '?'. */
 __attribute__((format(printf, 1, 2))) void cli_error(const char *format, ...);
 /* The same for an error of the library; returns the exit code that belongs to it. */
 int cli_fail(const fb_error *err);
@@ -29,6 +29,8 @@ int cli_columns(FILE *out);
 int cli_colour(FILE *out);
 /* Write text and see that it went out: 0, or CLI_UNREADABLE after a message. */
 int cli_print(const char *text);
+/* See that all that was printed went out: 0, or CLI_UNREADABLE after a message. */
+int cli_flush(void);
 
 /* An option: "--name" sets *flag to 1, or "--name VALUE" and "--name=VALUE" set *value. One of the two is NULL. */
 typedef struct cli_option {

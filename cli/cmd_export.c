@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -238,16 +239,32 @@ typedef struct export_options {
     int force;
 } export_options;
 
+/* --force replaces a file. A folder, and a device such as /dev/null, which root could rename over, is none. */
+static int check_target(const char *file, const export_options *given)
+{
+    struct stat info;
+    if (!*file || (given->sqlite && strcmp(file, "-") == 0)) {
+        cli_error("export wants the name of a file%s", *file ? "; SQLite cannot be written to standard output, --jsonl - can" : "");
+        return CLI_USAGE;
+    }
+    if (stat(file, &info) != 0) return 0; /* what else may be wrong is told when it is created */
+    if (!S_ISREG(info.st_mode)) {
+        cli_error("%s is %s and is not replaced%s", file, S_ISDIR(info.st_mode) ? "a folder" : "no regular file",
+                  given->sqlite ? "" : "; --jsonl - writes to standard output");
+        return CLI_USAGE;
+    }
+    if (given->force) return 0;
+    cli_error("%s is there already; --force replaces it", file);
+    return CLI_USAGE;
+}
+
 static int to_file(export_sink *sink, const fb_os *os, const char *folder, int32_t attempt, const export_options *given)
 {
     const char *file = given->sqlite ? given->sqlite : given->jsonl;
     char part[FB_OS_PATH_MAX];
     int code;
     if (!given->sqlite && strcmp(file, "-") == 0) return write_all(sink, os, folder, attempt, NULL, file, 0);
-    if (!given->force && access(file, F_OK) == 0) {
-        cli_error("%s is there already; --force replaces it", file);
-        return CLI_USAGE;
-    }
+    if ((code = check_target(file, given)) != 0) return code;
     if (snprintf(part, sizeof part, "%s.%ld.part", file, (long)getpid()) >= (int)sizeof part) {
         cli_error("the name of the file is too long");
         return CLI_USAGE;

@@ -114,6 +114,7 @@ __attribute__((format(printf, 2, 3))) static void say_field(const char *label, c
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    fb_text_disarm(text); /* names come from the job */
     fprintf(stderr, "  %-12s", label);
     for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
         size_t bytes = strlen(word);
@@ -186,7 +187,7 @@ static void say_nothing_guarded(const run_job *job)
 static void say_undecided(const run_job *job)
 {
     const fb_notes *why = &job->report->undecided;
-    fprintf(stderr, "firstbad: undecided%s%s\n", why->count ? ": " : "", why->count ? why->text[0] : "");
+    cli_error("undecided%s%s", why->count ? ": " : "", why->count ? why->text[0] : "");
     say_field("next", "the command ended with code %d", job->code);
     say_field("run", "%s", job->folder);
     fprintf(stderr, "%14sfirstbad why %s\n", "", job->folder);
@@ -282,15 +283,24 @@ static int take_option(run_job_options *options, int opt, const char *word, int 
     return CLI_USAGE;
 }
 
+/* A long option that is not spelled out. `at`: which one getopt took it for. */
+static int is_shortened(const char *word, int at)
+{
+    return strncmp(word, "--", 2) == 0 && at >= 0 && strcspn(word + 2, "=") != strlen(OPTIONS[at].name);
+}
+
 /* The first word that is no option begins the command, with or without "--" before it. */
 static int read_options(run_job_options *options, int argc, char **argv, int *json)
 {
-    int opt;
+    int opt, at = -1;
     opterr = 0;
     optind = 0;
-    while ((opt = getopt_long(argc, argv, "+:h", OPTIONS, NULL)) != -1) {
-        int code = take_option(options, opt, argv[optind - 1], json);
-        if (code >= 0) return code;
+    for (;;) {
+        const char *word = argv[optind ? optind : 1]; /* the one that is read next: argv ends with NULL */
+        int code;
+        if ((opt = getopt_long(argc, argv, "+:h", OPTIONS, &at)) == -1) break;
+        if (opt != ':' && opt != '?' && is_shortened(word, at)) opt = '?'; /* getopt takes --js, until there is another --js... */
+        if ((code = take_option(options, opt, word, json)) >= 0) return code;
     }
     if (optind >= argc) {
         cli_error("run wants a command: firstbad run -- COMMAND; see firstbad run --help");

@@ -1,6 +1,7 @@
 /*
  * firstbad why: the five answers about a run.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,20 +29,15 @@ typedef struct why_options {
 /* "412", "000412" or "a1-000412". 0 after a message. */
 static int parse_case(const char *text, fb_report_target *target)
 {
-    const char *dash = strchr(text, '-');
-    char attempt[16];
-    long long number;
-    if (text[0] != 'a' || !dash) {
-        if (!cli_number("--case", text, 0, &number)) return 0;
-        target->step = number;
+    char *end;
+    long long step = strtoll(text, &end, 10);
+    if (fb_report_case_id(text, &target->attempt, &target->step)) return 1;
+    if (text[0] >= '0' && text[0] <= '9' && !*end && step < LLONG_MAX) {
+        target->step = step;
         return 1;
     }
-    (void)snprintf(attempt, sizeof attempt, "%.*s", (int)(dash - text - 1), text + 1);
-    if (!cli_number("--case", attempt, 1, &number) || number > INT32_MAX) return 0;
-    target->attempt = (int32_t)number;
-    if (!cli_number("--case", dash + 1, 0, &number)) return 0;
-    target->step = number;
-    return 1;
+    cli_error("--case wants a step or a case, such as 412 or a1-000412, not '%s'", text);
+    return 0;
 }
 
 static int render(const fb_report *report, int as_json)

@@ -1,6 +1,8 @@
 /*
  * firstbad: the command line. One table of commands; each has a file of its own.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,9 +94,23 @@ static int help_of(const char *name)
     return found->run(2, arguments);
 }
 
+/*
+ * A descriptor that is closed would be given to the next file that is opened, and an error message would be written into a ledger
+ * or a database. The stand-ins are opened the wrong way round, so that reading and writing fail as they would have.
+ */
+static int hold_standard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
+        if (open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) return 0;
+    }
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     const command *found;
+    if (!hold_standard_streams()) return CLI_UNREADABLE;
     if (argc < 2) {
         (void)print_help();
         return CLI_USAGE;

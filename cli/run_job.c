@@ -36,7 +36,7 @@ static const char *env(const char *name)
 static int is_run_id(const char *text)
 {
     size_t n = strlen(text);
-    return n > 0 && n < 64 && text[0] != '.' &&
+    return n > 0 && n < 64 && text[0] != '.' && text[0] != '-' &&
            strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
 }
 
@@ -47,7 +47,7 @@ static fb_status choose_id(run_job *job, fb_error *err)
     const char *given = job->options->run_id ? job->options->run_id : env("FIRSTBAD_RUN_ID");
     if (given && !is_run_id(given)) {
         return fb_fail(err, FB_E_USAGE,
-                       "name the run '%.80s': expected 1 to 63 of letters, digits, '.', '_' and '-', not beginning with '.'",
+                       "name the run '%.80s': expected 1 to 63 of letters, digits, '.', '_' and '-', not beginning with '.' or '-'",
                        given);
     }
     for (size_t i = 0; !given && i < sizeof launchers / sizeof *launchers; i++) {

@@ -86,7 +86,11 @@ static fb_status find_path(const fb_os *os, const char *path, fb_report_target *
 {
     char parent[FB_OS_PATH_MAX], last[256], cases[256];
     if (strlen(path) >= sizeof target->folder) return fb_fail(err, FB_E_LIMIT, "find a run: the path is too long");
-    if (!is_folder(os, path, NULL)) return fb_fail(err, FB_E_NOTFOUND, "find a run: there is no folder %s", path);
+    if (!is_folder(os, path, NULL)) {
+        fb_os_info info;
+        return fb_fail(err, FB_E_NOTFOUND, "find a run: %s %s", path,
+                       os->stat(os->ctx, path, &info) < 0 ? "is not there" : "is a file; name the folder of a run or of a case");
+    }
     if (is_run(os, path, NULL)) {
         (void)snprintf(target->folder, sizeof target->folder, "%s", path);
         return FB_OK;
@@ -99,6 +103,11 @@ static fb_status find_path(const fb_os *os, const char *path, fb_report_target *
     target->attempt = 0;
     target->step = -1;
     return find_newest(os, path, target->folder, err);
+}
+
+int fb_report_case_id(const char *text, int32_t *attempt, int64_t *step)
+{
+    return fb_case_id_parse(text, strlen(text), attempt, step);
 }
 
 static int parse_step(const char *name, int64_t *step)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "report/report.h"
 
 void fb_lines_init(fb_lines *lines, int columns, int colour)
 {
@@ -38,13 +39,41 @@ static void put_spaces(fb_lines *lines, int n)
     for (int i = 0; i < n; i++) put(lines, " ", 1);
 }
 
-/* What a terminal might take for a command: C0, DEL, and C1 as UTF-8. */
-static void disarm(char *text)
+/* Bytes of the well-formed UTF-8 character at `c`, 0 when there is none. Overlong forms and surrogates are none. */
+static int character(const unsigned char *c)
 {
-    for (unsigned char *c = (unsigned char *)text; *c; c++) {
-        if ((*c < 0x20 && *c != FB_LINES_NO_BREAK[0]) || *c == 0x7f) *c = '?';
-        if (*c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f) c[0] = c[1] = '?';
+    int n = *c < 0x80 ? 1 : *c >= 0xc2 && *c < 0xe0 ? 2 : (*c & 0xf0) == 0xe0 ? 3 : *c >= 0xf0 && *c < 0xf5 ? 4 : 0;
+    for (int i = 1; i < n; i++) {
+        if ((c[i] & 0xc0) != 0x80) return 0;
     }
+    if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] > 0x9f) || (*c == 0xf0 && c[1] < 0x90) || (*c == 0xf4 && c[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+/* C0, DEL, C1, what is no UTF-8 (a terminal in another mode reads 0x9b as a command), and the marks that turn text around. */
+static int is_armed(const unsigned char *c, int n)
+{
+    if (n == 0) return 1;
+    if (n == 1) return *c < 0x20 || *c == 0x7f;
+    if (n == 2) return *c == 0xc2 && c[1] <= 0x9f;
+    return n == 3 && c[0] == 0xe2 &&
+           ((c[1] == 0x80 && (c[2] == 0x8e || c[2] == 0x8f || (c[2] >= 0xa8 && c[2] <= 0xae))) ||
+            (c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9));
+}
+
+static void disarm(char *text, char but)
+{
+    for (unsigned char *c = (unsigned char *)text; *c;) {
+        int n = character(c), bytes = n ? n : 1;
+        if (is_armed(c, n) && *c != (unsigned char)but) memset(c, '?', (size_t)bytes);
+        c += bytes;
+    }
+}
+
+void fb_text_disarm(char *text)
+{
+    disarm(text, '\n');
 }
 
 /* Columns that these bytes take: bytes that continue a UTF-8 character take none. */
@@ -89,7 +118,7 @@ void fb_lines_add(fb_lines *lines, const char *label, int indent, const char *fo
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    disarm(text);
+    disarm(text, FB_LINES_NO_BREAK[0]);
     if (lines->colour && *label) put(lines, "\033[1m", 4);
     put(lines, label, strlen(label));
     if (lines->colour && *label) put(lines, "\033[0m", 4);

@@ -198,7 +198,13 @@ void fb_report_why_json(const fb_report *report, fb_json *json);
 /* The answer for people. columns: 40 or more; colour: 1 to use terminal colours. *text: release with fb_free. */
 fb_status fb_report_why_text(const fb_report *report, int columns, int colour, char **text, fb_error *err);
 
+/* Attempt and step of a case id such as "a1-000412": 1, or 0 for any other text, which sets nothing. */
+int fb_report_case_id(const char *text, int32_t *attempt, int64_t *step);
+
 /* "clean", "case", "undecided". */
 const char *fb_why_status_name(int32_t status);
+
+/* Put '?' for what a terminal could take for a command: names in a run folder come from anywhere. A line feed stays. */
+void fb_text_disarm(char *text);
 
 #endif

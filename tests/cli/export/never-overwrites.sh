@@ -14,4 +14,11 @@ code --sqlite new.db --force
 code --sqlite a --jsonl b
 code
 code --jsonl nosuch/file
+code --sqlite -
+code --sqlite=
+# Root could rename a file over a device.
+code --jsonl /dev/null --force
+code --sqlite /dev/null --force
+test -c /dev/null
+code --jsonl firstbad-runs --force
 ls

@@ -3,3 +3,7 @@
 set +e
 firstbad --help >/dev/full
 echo "exit $?"
+firstbad drill --list >/dev/full 2>err
+echo "exit $? $(cat err)"
+firstbad --help >&-
+echo "exit $?"

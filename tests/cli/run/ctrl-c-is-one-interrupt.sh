@@ -4,9 +4,9 @@ cat > job <<'JOB'
 n=0
 trap 'n=$((n + 1))' INT
 echo ready
-for i in $(seq 20); do sleep 0.05; done
+for ((i = 0; i < 20; i++)); do sleep 0.05; done
 while [ $n = 0 ]; do sleep 0.05; done
-for i in $(seq 10); do sleep 0.05; done
+for ((i = 0; i < 10; i++)); do sleep 0.05; done
 echo "interrupts: $n"
 exit 5
 JOB

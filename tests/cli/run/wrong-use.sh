@@ -14,6 +14,8 @@ try --set =value -- touch started
 try --run-id ../escape -- touch started
 try --run-id .hidden -- touch started
 try --run-id "$(printf 'x%.0s' $(seq 64))" -- touch started
+try --run-id=-x -- touch started
+try --js -- touch started
 FIRSTBAD_RUN_ID='a b' try -- touch started
 test ! -e started
 test ! -e firstbad-runs

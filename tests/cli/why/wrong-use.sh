@@ -13,3 +13,6 @@ code why --json=1
 code why --dir empty
 mkdir empty
 code why --dir empty
+# What a hostile name would tell a terminal to do is not passed on to it.
+code why "$(printf 'a\033]0;b\233c')"
+code why ./out
