@@ -24,8 +24,9 @@ static const char HELP[] =
     "  --only LIST        scenarios by number or name, parted by commas\n"
     "  --list             name them and end\n"
     "  --precision P      fp32 or bf16, for the scenarios that have none of their own (fp32)\n"
-    "  --dir DIR          keep the run folders there; without it they lie in a temporary folder and go when all passed\n"
-    "  --keep             keep the temporary folder\n"
+    "  --dir DIR          keep the run folders there; without it they lie in a temporary folder, and when all passed only\n"
+    "                     that of scenario 2, whose answers were shown, is left\n"
+    "  --keep             keep all of the temporary folder\n"
     "  --trainer PROGRAM  another trainer with the options of firstbad-gpt; its faults are what a drill is for\n"
     "  --verbose          expected and got for passed lines, too\n"
     "  --json             one JSON object on standard output\n\n"
@@ -36,7 +37,13 @@ typedef struct drill_options {
     int list, keep, verbose, json;
 } drill_options;
 
-enum { SCENARIOS_MAX = 64, VERSION_MS = 5000, COMMAND_WORDS = 256, AGAIN_BYTES = FB_OS_PATH_MAX + 1024 };
+enum {
+    SCENARIOS_MAX = 64,
+    VERSION_MS = 5000,
+    COMMAND_WORDS = 256,
+    QUOTED_BYTES = FB_OS_PATH_MAX * 2,
+    AGAIN_BYTES = QUOTED_BYTES * 2
+};
 
 /* ---- which scenarios --------------------------------------------------------------------------------------------------------- */
 
@@ -44,7 +51,7 @@ static int print_list(void)
 {
     for (int i = 0; i < drill_scenario_count; i++)
         printf("%2d  %-18s %s\n", i + 1, drill_scenarios[i].id, drill_scenarios[i].fault);
-    return fflush(stdout) == 0 ? CLI_CLEAN : CLI_UNREADABLE;
+    return cli_flush();
 }
 
 static int find_scenario(const char *text)
@@ -88,8 +95,11 @@ static int find_trainer(const char *given, char out[FB_OS_PATH_MAX])
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     char *slash;
     if (given) {
-        if (access(given, X_OK) == 0 && realpath(given, out)) return 1;
-        cli_error("use trainer %s: %s", given, strerror(errno));
+        int why = access(given, X_OK) == 0 ? 0 : errno;
+        struct stat info;
+        if (!why && stat(given, &info) == 0 && S_ISDIR(info.st_mode)) why = EISDIR;
+        if (!why && realpath(given, out)) return 1;
+        cli_error("use trainer %s: %s", given, strerror(why ? why : errno));
         return 0;
     }
     self[n > 0 ? n : 0] = '\0';
@@ -138,20 +148,35 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
     return remove(path);
 }
 
-/* How to call this program again from here: by its name where PATH has one, else by a path that can be pasted. */
-static void name_program(char out[FB_OS_PATH_MAX])
+/* A word as a shell takes it, in quotes where it needs them. */
+static void quote(const char *word, char *out, size_t room)
 {
-    char here[FB_OS_PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", out, FB_OS_PATH_MAX - 1);
-    size_t prefix;
-    out[n > 0 ? n : 0] = '\0';
-    if (n <= 0 || process_find("firstbad") == 0) {
-        (void)snprintf(out, FB_OS_PATH_MAX, "firstbad");
+    size_t used = 0;
+    if (*word && !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-")]) {
+        (void)snprintf(out, room, "%s", word);
         return;
     }
-    if (!getcwd(here, sizeof here)) return;
-    prefix = strlen(here);
-    if (strncmp(out, here, prefix) == 0 && out[prefix] == '/') memmove(out, out + prefix + 1, strlen(out + prefix));
+    out[used++] = '\'';
+    for (; *word && used + 6 < room; word++) {
+        if (*word == '\'') used += (size_t)snprintf(out + used, room - used, "'\\''");
+        else out[used++] = *word;
+    }
+    (void)snprintf(out + used, room - used, "'");
+}
+
+/* How to call this program again from here: by its name where PATH has one, else by a path that can be pasted. */
+static void name_program(char out[QUOTED_BYTES])
+{
+    char here[FB_OS_PATH_MAX], path[FB_OS_PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    size_t prefix;
+    path[n > 0 ? n : 0] = '\0';
+    if (n <= 0 || process_find("firstbad") == 0) {
+        (void)snprintf(out, QUOTED_BYTES, "firstbad");
+        return;
+    }
+    prefix = getcwd(here, sizeof here) ? strlen(here) : 0;
+    quote(prefix && strncmp(path, here, prefix) == 0 && path[prefix] == '/' ? path + prefix + 1 : path, out, QUOTED_BYTES);
 }
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------------------- */
@@ -192,7 +217,10 @@ static void show_answers(const drill_result *result, const drill_settings *setti
            " one gradient of one tensor on rank %d\n"
            "becomes Inf. This is what `firstbad why` then says:\n\n",
            settings->ranks, result->scenario->step, result->truth_rank);
-    if (!result->job.report) return;
+    if (!result->job.report) {
+        puts("Nothing: no rank left a ledger that can be read; the log below says what became of the training.\n");
+        return;
+    }
     if (fb_report_why_text(result->job.report, cli_columns(stdout), cli_colour(stdout), &text, &err) == FB_OK) fputs(text, stdout);
     fb_free(text);
     puts("");
@@ -226,14 +254,17 @@ static fb_status run_all(const unsigned char chosen[SCENARIOS_MAX], const drill_
             run_one(results[at], at, settings, summary);
             done++;
             clear_progress();
+            if (process_interrupted()) return FB_OK; /* what it came to is no result */
         }
         if (options->json) continue;
         if (turn < 0) {
             show_answers(results[at], settings);
+            if (cli_flush()) break;
             continue;
         }
         if (done == 1 || turn == 0) drill_print_head();
         drill_print_line(results[at], settings->ranks, options->verbose);
+        if (cli_flush()) break; /* nobody reads on */
     }
     summary->ms = process_now_ms() - begun;
     return FB_OK;
@@ -243,22 +274,27 @@ static void print_end(drill_result *const results[SCENARIOS_MAX], const drill_op
                       const drill_summary *summary, const char *again, int kept)
 {
     const drill_result *ordered[SCENARIOS_MAX];
-    char program[FB_OS_PATH_MAX];
+    char program[QUOTED_BYTES], folder[QUOTED_BYTES];
     int count = 0;
     for (int i = 0; i < drill_scenario_count; i++) {
         if (results[i]) ordered[count++] = results[i];
     }
     if (options->json) drill_print_json(ordered, count, summary, settings);
     else drill_print_summary(summary, settings, again, kept ? settings->dir : NULL);
-    if (options->json || !results[drill_headline]) return;
+    if (options->json || !results[drill_headline] || !results[drill_headline]->job.report) return;
     name_program(program);
-    printf("As JSON: %s why --json %s\n", program, results[drill_headline]->job.folder);
+    quote(results[drill_headline]->job.folder, folder, sizeof folder);
+    printf("As JSON: %s why --json %s\n", program, folder);
 }
 
 /* What passed is not kept, the headline apart: its answers were shown, and are there to be asked again. */
-static void forget(drill_result *const results[SCENARIOS_MAX], const drill_settings *settings)
+static void forget(drill_result *const results[SCENARIOS_MAX], const drill_settings *settings, int all)
 {
     char twin[FB_OS_PATH_MAX + 8];
+    if (all) {
+        (void)nftw(settings->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        return;
+    }
     for (int i = 0; results[drill_headline] && i < drill_scenario_count; i++) {
         if (!results[i] || i == drill_headline) continue;
         (void)snprintf(twin, sizeof twin, "%s.twin", results[i]->log);
@@ -276,15 +312,21 @@ static int drill(const unsigned char chosen[SCENARIOS_MAX], const drill_options 
     drill_summary summary = {0, 0, 0, 0, 0};
     fb_error err;
     fb_status status = run_all(chosen, options, settings, results, &summary, &err);
-    int kept = options->dir || options->keep || summary.failed || status != FB_OK;
-    if (status == FB_OK) print_end(results, options, settings, &summary, again, kept);
-    if (!kept) forget(results, settings);
+    int signal_number = process_interrupted(), code = summary.failed ? CLI_BAD : CLI_CLEAN;
+    int kept = options->dir || options->keep || (summary.failed && !signal_number) || status != FB_OK;
+    if (status != FB_OK) code = cli_fail(&err);
+    else if (signal_number) code = 128 + signal_number;
+    else if (!ferror(stdout)) print_end(results, options, settings, &summary, again, kept);
+    if ((ferror(stdout) || cli_flush()) && !signal_number) code = CLI_UNREADABLE; /* told once */
+    if (!kept) forget(results, settings, signal_number || code == CLI_UNREADABLE);
+    if (signal_number)
+        cli_error("drill: ended by signal %d; %s%s", signal_number, kept ? "runs kept in " : "its temporary folder is removed",
+                  kept ? settings->dir : "");
     for (int i = 0; i < SCENARIOS_MAX; i++) {
         if (results[i]) drill_release(results[i]);
         fb_free(results[i]);
     }
-    if (status != FB_OK) return cli_fail(&err);
-    return summary.failed ? CLI_BAD : CLI_CLEAN;
+    return code;
 }
 
 /* ---- options ----------------------------------------------------------------------------------------------------------------- */
@@ -292,11 +334,14 @@ static int drill(const unsigned char chosen[SCENARIOS_MAX], const drill_options 
 /* What would repeat this drill. */
 static void say_again(int argc, char **argv, char out[AGAIN_BYTES])
 {
-    char program[FB_OS_PATH_MAX];
+    char word[QUOTED_BYTES];
     size_t used;
-    name_program(program);
-    used = (size_t)snprintf(out, AGAIN_BYTES, "%s drill", program);
-    for (int i = 1; i < argc && used < AGAIN_BYTES; i++) used += (size_t)snprintf(out + used, AGAIN_BYTES - used, " %s", argv[i]);
+    name_program(word);
+    used = (size_t)snprintf(out, AGAIN_BYTES, "%s drill", word);
+    for (int i = 1; i < argc && used < AGAIN_BYTES; i++) {
+        quote(argv[i], word, sizeof word);
+        used += (size_t)snprintf(out + used, AGAIN_BYTES - used, " %s", word);
+    }
 }
 
 /* A drill decides by itself what its runs see. */
@@ -355,5 +400,6 @@ int fb_cmd_drill(int argc, char **argv)
     settings.trainer = trainer;
     say_again(argc, argv, again);
     forget_environment();
+    process_catch_interrupts();
     return drill(chosen, &options, &settings, again);
 }

@@ -81,7 +81,6 @@ void drill_print_line(const drill_result *result, int32_t ranks, int verbose)
                result->options.inject[0] ? result->options.inject : "nothing", (double)result->ms / 1000);
     }
     if (verbose || !drill_passed(result)) printf("     log       %s\n", result->log);
-    (void)fflush(stdout);
 }
 
 void drill_print_summary(const drill_summary *summary, const drill_settings *settings, const char *again, const char *kept)
@@ -208,7 +207,6 @@ void drill_print_json(const drill_result *const *results, int count, const drill
     fb_json_number_or_null(&json, summary->duration_ns ? 100.0 * (double)summary->guard_ns / (double)summary->duration_ns : 0.0,
                            summary->duration_ns != 0);
     fb_json_object_end(&json);
-    (void)cli_print(fb_json_text(&json));
-    (void)cli_print("\n");
+    printf("%s\n", fb_json_text(&json));
     fb_json_release(&json);
 }

@@ -131,11 +131,7 @@ static void run_twin(drill_result *result, const drill_settings *settings)
         drill_differs(result, "the unguarded twin could not be started: %s", strerror(why));
         return;
     }
-    if (!process_wait_ms(&child, SCENARIO_MS)) {
-        process_kill_group(&child, SIGTERM);
-        if (!process_wait_ms(&child, GRACE_MS)) process_kill_group(&child, SIGKILL);
-        (void)process_wait_ms(&child, GRACE_MS);
-    }
+    if (!process_wait_ms(&child, SCENARIO_MS)) process_end(&child, GRACE_MS);
     result->truth_step = first_bad_loss(path);
     if (result->truth_step < 0) drill_differs(result, "the unguarded twin never printed a loss that is no number");
 }
@@ -165,7 +161,7 @@ static int kill_before_vote(drill_result *result, const drill_settings *settings
     int32_t victim = result->truth_rank;
     const char *ledger = result->job.ledger;
     int64_t until = process_now_ms() + KILL_MS;
-    while (process_now_ms() < until && !process_wait_ms(&result->job.child, 5)) {
+    while (process_now_ms() < until && !process_wait_ms(&result->job.child, 5) && !process_interrupted()) {
         drill_rank peek;
         int64_t step, settled_at = process_now_ms() + SETTLE_MS;
         if (!drill_rank_peek(ledger, victim, &peek) || peek.pulse.step < KILL_FROM_STEP) continue;
@@ -193,9 +189,7 @@ static void wait_for_end(drill_result *result, const drill_settings *settings)
     }
     if (process_wait_ms(child, SCENARIO_MS)) return;
     drill_differs(result, "the training was still running after %d s", SCENARIO_MS / 1000);
-    process_kill_group(child, SIGTERM);
-    if (!process_wait_ms(child, GRACE_MS)) process_kill_group(child, SIGKILL);
-    (void)process_wait_ms(child, GRACE_MS);
+    process_end(child, GRACE_MS);
 }
 
 static void start_and_wait(drill_result *result, const drill_settings *settings)

@@ -203,7 +203,33 @@ void process_wait_forwarding(process *child)
 
 /* ---- wait, by the clock ------------------------------------------------------------------------------------------------------ */
 
-int process_wait_ms(process *child, int64_t ms)
+static volatile sig_atomic_t interrupted;
+
+static void note_interrupt(int number)
+{
+    if (number != SIGPIPE) interrupted = number;
+}
+
+/* A handler, and not SIG_IGN for SIGPIPE: what is ignored stays ignored in a child, what is handled does not. */
+void process_catch_interrupts(void)
+{
+    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE};
+    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
+        struct sigaction action, before;
+        memset(&action, 0, sizeof action);
+        action.sa_handler = note_interrupt;
+        (void)sigemptyset(&action.sa_mask);
+        if (sigaction(caught[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+        (void)sigaction(caught[i], &action, NULL);
+    }
+}
+
+int process_interrupted(void)
+{
+    return (int)interrupted;
+}
+
+static int wait_ms(process *child, int64_t ms, int heed)
 {
     int64_t until = process_now_ms() + ms;
     for (int64_t nap = 1; !child->ended; nap = nap < 10 ? nap + 1 : 10) {
@@ -212,13 +238,25 @@ int process_wait_ms(process *child, int64_t ms)
         if (got == child->pid) {
             child->status = status;
             child->ended = 1;
-        } else if (process_now_ms() >= until) {
+        } else if ((heed && interrupted) || process_now_ms() >= until) {
             return 0;
         } else {
             process_sleep_ms(nap);
         }
     }
     return 1;
+}
+
+int process_wait_ms(process *child, int64_t ms)
+{
+    return wait_ms(child, ms, 1);
+}
+
+void process_end(process *child, int64_t grace_ms)
+{
+    process_kill_group(child, SIGTERM);
+    if (!wait_ms(child, grace_ms, 0)) process_kill_group(child, SIGKILL);
+    (void)wait_ms(child, grace_ms, 0);
 }
 
 void process_kill_group(const process *child, int signal_number)

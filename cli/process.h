@@ -38,9 +38,16 @@ void process_wait_forwarding(process *child);
 /* From before process_start on, signals to pass on are held back until process_wait_forwarding. */
 void process_hold_signals(void);
 
-/* 1 when it ended within the time; ms 0 only looks. */
+/* 1 when it ended within the time; ms 0 only looks. 0 at once after process_interrupted. */
 int process_wait_ms(process *child, int64_t ms);
+/* Have it end: SIGTERM to its group, SIGKILL after `grace_ms`. Returns when it is gone, at the latest after twice that time. */
+void process_end(process *child, int64_t grace_ms);
 void process_kill_group(const process *child, int signal_number);
+
+/* From here on SIGINT, SIGTERM, SIGHUP and SIGQUIT are remembered instead of ending us, and SIGPIPE is an error of the write. */
+void process_catch_interrupts(void);
+/* The signal that came since, or 0. */
+int process_interrupted(void);
 
 /* The exit code a shell would give: its own, or 128 + the signal that ended it. */
 int process_exit_code(const process *child);

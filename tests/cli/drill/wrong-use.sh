@@ -10,4 +10,5 @@ try --precision fp16
 try --bogus
 try -- python train.py
 try --trainer ./nowhere
+try --trainer .
 try --dir /dev/null/x 2>&1 | sed 's/:.*//'
