@@ -90,22 +90,22 @@ static void fill_agreement(const struct fb_run *run, fb_vote_agreement *agreemen
 
 static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
 {
+    int64_t begun = fb_run_now(run);
     fb_status status = fb_run_in_step(run, "give out a ballot", err);
     fb_rec_finding *first;
     fb_gate_local local;
     fb_gate_decision expected;
     fb_vote_ballot vote;
-    int64_t begun;
     if (status != FB_OK) return status;
     if (!words) return fb_fail(err, FB_E_USAGE, "give out a ballot: words is NULL");
     if (run->step.ballot_out) {
-        return fb_fail(err, FB_E_ORDER, "give out a ballot: the last one of step %lld is not settled", (long long)run->step.rec.step);
+        return fb_fail(err, FB_E_ORDER, "give out a ballot: the last one of step %lld is not settled",
+                       (long long)run->step.rec.step);
     }
     if (run->step.withheld) {
         return fb_fail(err, FB_E_ORDER, "give out a ballot: step %lld was withheld by an earlier vote; call fb_step_end",
                        (long long)run->step.rec.step);
     }
-    begun = run->os->monotonic_ns(run->os->ctx);
     fb_run_lock(run); /* checks on other threads are over by the caller's order; the lock makes their writes seen */
     fb_run_unlock(run);
     fb_cover_settle(run);
@@ -165,8 +165,8 @@ static void fill_verdict(struct fb_run *run, const fb_vote_outcome *outcome, con
     memcpy(verdict->case_id, run->case_id, sizeof verdict->case_id);
 }
 
-static void verdict_record(const struct fb_run *run, const fb_verdict *verdict, const fb_gate_decision *decision, const int64_t words[4],
-                           fb_rec_verdict *rec)
+static void verdict_record(const struct fb_run *run, const fb_verdict *verdict, const fb_gate_decision *decision,
+                           const int64_t words[4], fb_rec_verdict *rec)
 {
     memset(rec, 0, sizeof *rec);
     rec->step = verdict->step;
@@ -197,7 +197,8 @@ static void name_case(struct fb_run *run, int64_t step)
         if (run->case_steps[i] == step) run->case_named_before = 1;
     }
     if (run->case_named_before) return;
-    if (run->case_count == FB_CASES_KNOWN) memmove(run->case_steps, run->case_steps + 1, (--run->case_count) * sizeof *run->case_steps);
+    if (run->case_count == FB_CASES_KNOWN)
+        memmove(run->case_steps, run->case_steps + 1, (--run->case_count) * sizeof *run->case_steps);
     run->case_steps[run->case_count++] = step;
 }
 
@@ -245,22 +246,22 @@ static void refuse_strangers(const struct fb_run *run, fb_vote_outcome *outcome)
 
 static fb_status settle(struct fb_run *run, const int64_t words[4], fb_verdict *out, fb_error *err)
 {
+    int64_t begun = fb_run_now(run);
     fb_status status = fb_run_in_step(run, "settle", err);
     fb_vote_outcome outcome;
     fb_gate_decision decision;
     fb_rec_step *rec;
     fb_verdict verdict = FB_VERDICT_INIT;
-    int64_t begun;
     if (status != FB_OK) return status;
     rec = &run->step.rec;
     if (!out) return fb_fail(err, FB_E_USAGE, "settle: verdict is NULL");
     if (out->size != sizeof *out) {
-        return fb_fail(err, FB_E_USAGE, "settle: verdict.size is %u, expected %zu; start from FB_VERDICT_INIT", out->size, sizeof *out);
+        return fb_fail(err, FB_E_USAGE, "settle: verdict.size is %u, expected %zu; start from FB_VERDICT_INIT", out->size,
+                       sizeof *out);
     }
     if (!run->step.ballot_out) {
         return fb_fail(err, FB_E_ORDER, "settle: no ballot of step %lld is out; call fb_step_ballot first", (long long)rec->step);
     }
-    begun = run->os->monotonic_ns(run->os->ctx);
     fb_vote_read(words, run->step.words, &outcome);
     refuse_strangers(run, &outcome);
     fb_gate_decide(&run->gate, &outcome, &decision);

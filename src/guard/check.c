@@ -147,6 +147,7 @@ void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected)
     run->step.rec.findings++;
     run->step.unsettled = 1;
     run->step.bad_boundaries |= 1u << finding->boundary;
+    if (finding->boundary == FB_ENTRY || finding->boundary == FB_UPDATE) run->state_bad = 1;
     /* Later micro-steps add to the same gradient: what came first is kept, and they are not blamed. The fields of a batch are apart. */
     if (finding->field == FB_FIELD_TENSOR && *mark == run->step.step_serial) {
         rec = later_one(run, finding);
@@ -180,7 +181,8 @@ static int inject(struct fb_run *run, int32_t boundary, const fb_view *view, con
     int planted = 0;
     if (run->inject.count == 0) return 0;
     fb_run_lock(run);
-    while ((item = fb_inject_due(&run->inject, &cursor, place_of(boundary), run->step.rec.step, run->step.micro, run->rank, site))) {
+    while (
+        (item = fb_inject_due(&run->inject, &cursor, place_of(boundary), run->step.rec.step, run->step.micro, run->rank, site))) {
         fb_record_event(run, FB_EVENT_INJECTED, boundary, view->site, item->text, 0);
         if (fb_inject_plant(item, view) == 0) continue;
         fb_inject_fired(&run->inject, item);
@@ -305,13 +307,14 @@ static fb_status view_valid(struct fb_run *run, const char *what, const fb_view 
         return fb_fail(err, FB_E_SITE, "%s: view %zu names site %u, and this run gave out %llu", what, i, view->site,
                        (unsigned long long)run->sites.count);
     }
-    if (!fb_dtype_name(view->dtype)) return fb_fail(err, FB_E_DTYPE, "%s: view %zu has the unknown number format %d", what, i, view->dtype);
+    if (!fb_dtype_name(view->dtype))
+        return fb_fail(err, FB_E_DTYPE, "%s: view %zu has the unknown number format %d", what, i, view->dtype);
     if (view->device != -1) {
-        return fb_fail(err, FB_E_USAGE, "%s: view %zu lies on device %d; check it there and hand the result to fb_step_report", what, i,
-                       view->device);
+        return fb_fail(err, FB_E_USAGE, "%s: view %zu lies on device %d; check it there and hand the result to fb_step_report",
+                       what, i, view->device);
     }
-    if (view->count && !view->data) return fb_fail(err, FB_E_USAGE, "%s: view %zu has %llu elements and data NULL", what, i,
-                                                   (unsigned long long)view->count);
+    if (view->count && !view->data)
+        return fb_fail(err, FB_E_USAGE, "%s: view %zu has %llu elements and data NULL", what, i, (unsigned long long)view->count);
     /* By the scanner's own rules: what it would refuse later must be refused now, or a tensor that nobody read would pass. */
     return fb_walk_init(&walk, view, "view", i, err);
 }
@@ -344,7 +347,8 @@ static fb_status boundary_due(const struct fb_run *run, int32_t boundary, fb_err
         return FB_OK;
     case FB_UPDATE:
         if (!step->applied) {
-            return fb_fail(err, FB_E_ORDER, "check tensors at update: fb_step_apply was not called in step %lld", (long long)step->rec.step);
+            return fb_fail(err, FB_E_ORDER, "check tensors at update: fb_step_apply was not called in step %lld",
+                           (long long)step->rec.step);
         }
         return FB_OK;
     case FB_CHECKPOINT: return FB_OK;
@@ -379,15 +383,14 @@ static size_t sampling_phase(struct fb_run *run, int32_t boundary, int32_t perio
 
 static fb_status check(struct fb_run *run, int32_t boundary, const fb_view *views, size_t n, int32_t period, fb_error *err)
 {
+    int64_t begun = fb_run_now(run);
     fb_status status = fb_run_in_step(run, "check tensors", err);
-    int64_t begun;
     size_t phase;
     int looked_at = 0;
     if (status != FB_OK) return status;
     if (period < 1) return fb_fail(err, FB_E_USAGE, "check tensors: the sampling period must be 1 or more, found %d", period);
     if ((status = boundary_due(run, boundary, err)) != FB_OK) return status;
     if ((status = fb_check_views_valid(run, "check tensors", views, n, err)) != FB_OK) return status;
-    begun = run->os->monotonic_ns(run->os->ctx);
     if (fb_risk_deep(&run->risk) && run->risk.steps >= FB_RISK_FIRST_STEPS) period = 1;
     phase = period == 1 ? 0 : sampling_phase(run, boundary, period);
     for (size_t i = 0; i < n; i++) {
@@ -428,11 +431,12 @@ static fb_status report(struct fb_run *run, const fb_finding *findings, size_t n
     for (size_t i = 0; i < n; i++) {
         const fb_finding *finding = &findings[i];
         if (finding->size != sizeof *finding) {
-            return fb_fail(err, FB_E_USAGE, "report findings: size of finding %zu is %u, expected %zu", i, finding->size, sizeof *finding);
+            return fb_fail(err, FB_E_USAGE, "report findings: size of finding %zu is %u, expected %zu", i, finding->size,
+                           sizeof *finding);
         }
         if (!fb_sites_get(&run->sites, finding->site)) {
-            return fb_fail(err, FB_E_SITE, "report findings: finding %zu names site %u, and this run gave out %llu", i, finding->site,
-                           (unsigned long long)run->sites.count);
+            return fb_fail(err, FB_E_SITE, "report findings: finding %zu names site %u, and this run gave out %llu", i,
+                           finding->site, (unsigned long long)run->sites.count);
         }
         if (finding->micro_step >= run->step.rec.micro_steps) {
             return fb_fail(err, FB_E_USAGE, "report findings: finding %zu names micro-step %d, and step %lld has %d", i,

@@ -84,7 +84,8 @@ static fb_status env_meta(struct effective *effective, fb_error *err)
     memcpy(effective->text, text, strlen(text) + 1);
     for (char *line = strtok_r(effective->text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         char *equals = strchr(line, '=');
-        if (!equals || equals == line) return fb_fail(err, FB_E_USAGE, "open run: expected key=value in FIRSTBAD_SET, found '%.60s'", line);
+        if (!equals || equals == line)
+            return fb_fail(err, FB_E_USAGE, "open run: expected key=value in FIRSTBAD_SET, found '%.60s'", line);
         *equals = '\0';
         add_meta(effective, line, equals + 1);
     }
@@ -165,6 +166,7 @@ static void fill_identity(struct fb_run *run, const fb_run_config *config)
     run->agreement = config->agreement;
     run->threads = config->threads;
     run->last_step = -1;
+    run->parent = -1;
     run->pid = run->os->getpid(run->os->ctx);
     copy_text(run->run_id, sizeof run->run_id, config->run_id);
     copy_text(run->precision, sizeof run->precision, config->precision);
@@ -199,7 +201,8 @@ static fb_status take_memory(struct fb_run *run, const fb_run_config *config, fb
     if (run->findings_max > 1u << 20) return fb_fail(err, FB_E_USAGE, "open run: findings_max may be 2^20 at most");
     fb_sites_init(&run->sites, config->sites_max);
     run->findings = fb_calloc((size_t)run->findings_max, sizeof *run->findings);
-    if (!run->findings) return fb_fail(err, FB_E_NOMEM, "open run: no memory for %llu findings", (unsigned long long)run->findings_max);
+    if (!run->findings)
+        return fb_fail(err, FB_E_NOMEM, "open run: no memory for %llu findings", (unsigned long long)run->findings_max);
     return FB_OK;
 }
 
@@ -244,7 +247,10 @@ static void write_run_json(struct fb_run *run, const fb_run_config *config)
     fb_json_key_string(&json, "precision", run->precision[0] ? run->precision : NULL);
     fb_json_key(&json, "policy");
     fb_json_object_begin(&json);
-    fb_json_key_string(&json, "on_bad", run->on_bad == FB_ON_BAD_SKIP ? "skip" : run->on_bad == FB_ON_BAD_HALT ? "halt" : "observe");
+    fb_json_key_string(&json, "on_bad",
+                       run->on_bad == FB_ON_BAD_SKIP   ? "skip"
+                       : run->on_bad == FB_ON_BAD_HALT ? "halt"
+                                                       : "observe");
     fb_json_key_int(&json, "max_skips", config->max_skips);
     fb_json_key_string(&json, "agreement", fb_agreement_name(run->agreement));
     fb_json_object_end(&json);
@@ -374,6 +380,11 @@ void fb_run_unlock(struct fb_run *run)
     atomic_flag_clear_explicit(&run->lock, memory_order_release);
 }
 
+int64_t fb_run_now(const struct fb_run *run)
+{
+    return run ? run->os->monotonic_ns(run->os->ctx) : 0;
+}
+
 void fb_run_spent(struct fb_run *run, int64_t begun_ns)
 {
     int64_t now = run->os->monotonic_ns(run->os->ctx);
@@ -386,7 +397,8 @@ fb_status fb_run_usable(const struct fb_run *run, const char *what, fb_error *er
 {
     if (!run) return fb_fail(err, FB_E_USAGE, "%s: run is NULL", what);
     if (run->os->getpid(run->os->ctx) != run->pid) {
-        return fb_fail(err, FB_E_FORKED, "%s: the run belongs to process %lld, and this is a child made by fork; nothing was touched", what,
+        return fb_fail(err, FB_E_FORKED,
+                       "%s: the run belongs to process %lld, and this is a child made by fork; nothing was touched", what,
                        (long long)run->pid);
     }
     return FB_OK;
@@ -436,7 +448,8 @@ fb_status fb_run_next_attempt(const char *dir, const char *run_id, int32_t *atte
     const fb_os *os = fb_os_posix();
     char folder[FB_OS_PATH_MAX], ledger[FB_OS_PATH_MAX], path[FB_OS_PATH_MAX], name[32];
     fb_status status;
-    if (!run_id || !attempt || !is_run_id(run_id)) return fb_fail(err, FB_E_USAGE, "take the next attempt: run_id or attempt is missing");
+    if (!run_id || !attempt || !is_run_id(run_id))
+        return fb_fail(err, FB_E_USAGE, "take the next attempt: run_id or attempt is missing");
     if ((status = fb_os_join(folder, sizeof folder, dir ? dir : "firstbad-runs", run_id, err)) != FB_OK) return status;
     if ((status = fb_os_join(ledger, sizeof ledger, folder, "ledger", err)) != FB_OK) return status;
     if ((status = fb_os_mkdirs(os, ledger, err)) != FB_OK) return status;

@@ -25,53 +25,54 @@ enum { FB_FINDINGS_MAX_DEFAULT = 256, FB_BOUNDARIES = 9, FB_CASE_ID_BYTES = 32, 
 
 /* The words that one rank's evidence was turned into, and what came of them. */
 typedef struct fb_step_state {
-    int open;                /* between fb_step_begin and fb_step_end */
-    int ballot_out;          /* words were given out and not settled */
-    int withheld;            /* a verdict of this step was not to proceed; sticky until the end */
+    int open;       /* between fb_step_begin and fb_step_end */
+    int ballot_out; /* words were given out and not settled */
+    int withheld;   /* a verdict of this step was not to proceed; sticky until the end */
     int unscaled, applied;
-    int unsettled;           /* gradients were looked at after the last settled vote */
+    int unsettled; /* gradients were looked at after the last settled vote */
     int32_t votes, micro;
-    uint64_t serial;         /* counts micro-steps over the run: marks "seen in this micro-step" */
-    uint64_t step_serial;    /* serial at the begin of the step */
+    uint64_t serial;      /* counts micro-steps over the run: marks "seen in this micro-step" */
+    uint64_t step_serial; /* serial at the begin of the step */
     int64_t begun_ns;
-    int64_t words[4];        /* our own, as given out */
-    uint64_t grads_seen;     /* distinct gradient sites seen at FB_LOCAL_GRAD in this micro-step, absent and exempt ones included */
+    int64_t words[4];    /* our own, as given out */
+    uint64_t grads_seen; /* distinct gradient sites seen at FB_LOCAL_GRAD in this micro-step, absent and exempt ones included */
     uint64_t reduced_seen;
-    uint64_t findings_settled; /* findings in the table that a ballot has carried */
-    uint64_t findings_voted;   /* rec.findings at the last ballot: with those that were cut or came twice */
-    uint32_t bad_boundaries; /* bit (1 << boundary) */
-    int32_t covered_micros[FB_BOUNDARIES];   /* micro-steps in which something was looked at */
-    uint64_t covered_serial[FB_BOUNDARIES];  /* serial of the last of them */
-    int vote_not_clean;      /* some vote of this step failed, or found something on any rank */
-    int state_searched;      /* owned state was read whole because something was found */
-    int frozen;              /* the first-bad record of this step's case is in set-aside space */
-    fb_rec_step rec;         /* L1 as it grows */
+    uint64_t findings_settled;              /* findings in the table that a ballot has carried */
+    uint64_t findings_voted;                /* rec.findings at the last ballot: with those that were cut or came twice */
+    uint32_t bad_boundaries;                /* bit (1 << boundary) */
+    int32_t covered_micros[FB_BOUNDARIES];  /* micro-steps in which something was looked at */
+    uint64_t covered_serial[FB_BOUNDARIES]; /* serial of the last of them */
+    int vote_not_clean;                     /* some vote of this step failed, or found something on any rank */
+    int state_searched;                     /* owned state was read whole because something was found */
+    int frozen;                             /* the first-bad record of this step's case is in set-aside space */
+    fb_rec_step rec;                        /* L1 as it grows */
 } fb_step_state;
 
 struct fb_run {
     const fb_os *os;
-    int64_t pid;             /* of the process that opened the run: a child made by fork is refused */
+    int64_t pid; /* of the process that opened the run: a child made by fork is refused */
     int32_t rank, world, attempt, on_bad, agreement, threads;
     char run_id[FB_RUN_ID_BYTES], host[FB_TEXT_MAX + 1], precision[32];
     char folder[FB_OS_PATH_MAX], cases[FB_OS_PATH_MAX];
     uint64_t run_hash;
 
-    fb_log *log;             /* NULL when it could not be created: everything is counted as lost */
+    fb_log *log; /* NULL when it could not be created: everything is counted as lost */
     uint64_t lost;
-    int lost_told;           /* the first loss was put into set-aside space */
+    int lost_told; /* the first loss was put into set-aside space */
     fb_error lost_why;
 
     fb_sites sites;
-    uint64_t *seen;          /* sites x boundaries: serial of the micro-step in which the tensor was handed over last */
-    uint64_t *read;          /* sites x boundaries: serial of the first micro-step of its last step in which its elements were read */
-    uint64_t *bad;           /* sites x boundaries: step_serial of the step in which it was found bad last */
-    uint64_t seen_room;      /* sites that the three tables have room for */
-    uint64_t sampled_steps[FB_BOUNDARIES], sampled_serial[FB_BOUNDARIES]; /* steps with a sampled check; serial of the last of them */
+    uint64_t *seen;     /* sites x boundaries: serial of the micro-step in which the tensor was handed over last */
+    uint64_t *read;     /* sites x boundaries: serial of the first micro-step of its last step in which its elements were read */
+    uint64_t *bad;      /* sites x boundaries: step_serial of the step in which it was found bad last */
+    uint64_t seen_room; /* sites that the three tables have room for */
+    uint64_t sampled_steps[FB_BOUNDARIES],
+        sampled_serial[FB_BOUNDARIES]; /* steps with a sampled check; serial of the last of them */
     uint64_t gradient_sites;
 
     fb_view *owned;
     size_t owned_count;
-    int proof_pending;       /* an update was withheld: compare digests at the next begin */
+    int proof_pending; /* an update was withheld: compare digests at the next begin */
     fb_rec_proof proof;
 
     fb_scaler_config scaler_config;
@@ -81,20 +82,23 @@ struct fb_run {
     fb_risk risk;
 
     fb_step_state step;
-    int64_t last_step;       /* -1 before the first */
-    int ungated;             /* an update was applied without a full, clean vote: what descends from it is suspect */
+    int64_t last_step; /* -1 before the first */
+    int ungated;       /* an update was applied without a full, clean vote: what descends from it is suspect */
     int64_t ungated_step;
-    int mark_left;           /* the other ranks were told of it, by a file in the run's folder */
-    int skip_broken;         /* the state changed although its update was withheld: the next ballot asks for a halt */
-    int late_pending;        /* found after the update was let through, and not voted on */
+    int mark_left;      /* the other ranks were told of it, by a file in the run's folder */
+    int skip_broken;    /* the state changed although its update was withheld: the next ballot asks for a halt */
+    int state_bad;      /* owned state was found bad: it is read whole at each begin until it is finite again */
+    uint64_t record_ns; /* what writing the last step's record took: counted as our own time in the next */
+    int64_t parent;     /* step of the checkpoint this attempt came from, as its first step said; -1: unknown */
+    int late_pending;   /* found after the update was let through, and not voted on */
     fb_rec_finding late;
-    char case_id[FB_CASE_ID_BYTES]; /* the open case, "" when none */
-    int case_named_before;   /* the open case has the name of an earlier one: the trainer went back and counted again */
+    char case_id[FB_CASE_ID_BYTES];     /* the open case, "" when none */
+    int case_named_before;              /* the open case has the name of an earlier one: the trainer went back and counted again */
     int64_t case_steps[FB_CASES_KNOWN]; /* steps that cases of this attempt were opened in */
     uint32_t case_count;
     fb_rec_finding *findings;
     uint64_t findings_count, findings_max, findings_cut;
-    atomic_flag lock;        /* over findings, coverage and the log: checks may come from any thread */
+    atomic_flag lock; /* over findings, coverage and the log: checks may come from any thread */
     uint8_t scratch[FB_REC_BYTES_MAX];
 };
 
@@ -103,6 +107,8 @@ struct fb_run {
 void fb_run_lock(struct fb_run *run);
 void fb_run_unlock(struct fb_run *run);
 
+/* The monotonic clock, 0 for a NULL run. */
+int64_t fb_run_now(const struct fb_run *run);
 /* Add the time since `begun_ns` to our own time in this step; takes the lock. Checks on several threads add up. */
 void fb_run_spent(struct fb_run *run, int64_t begun_ns);
 

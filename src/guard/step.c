@@ -30,15 +30,18 @@ static fb_status begin_valid(const struct fb_run *run, const fb_step *step, fb_e
                        (long long)run->step.rec.step);
     }
     if (run->gate.halted) {
-        return fb_fail(err, FB_E_HALTED, "begin step %lld: the run was halted at step %lld and its gate stays shut; see firstbad why %s",
+        return fb_fail(err, FB_E_HALTED,
+                       "begin step %lld: the run was halted at step %lld and its gate stays shut; see firstbad why %s",
                        (long long)step->step, (long long)run->last_step, run->folder);
     }
-    if (step->step < 0) return fb_fail(err, FB_E_USAGE, "begin step: the step number must not be negative, found %lld", (long long)step->step);
+    if (step->step < 0)
+        return fb_fail(err, FB_E_USAGE, "begin step: the step number must not be negative, found %lld", (long long)step->step);
     if (step->micro_steps < 1 || step->micro_steps > MICRO_MAX) {
-        return fb_fail(err, FB_E_USAGE, "begin step %lld: micro_steps must lie in 1 .. %d, found %d", (long long)step->step, MICRO_MAX,
-                       step->micro_steps);
+        return fb_fail(err, FB_E_USAGE, "begin step %lld: micro_steps must lie in 1 .. %d, found %d", (long long)step->step,
+                       MICRO_MAX, step->micro_steps);
     }
-    if (step->sample_count && !step->sample_ids) return fb_fail(err, FB_E_USAGE, "begin step: sample_ids is NULL and sample_count is not 0");
+    if (step->sample_count && !step->sample_ids)
+        return fb_fail(err, FB_E_USAGE, "begin step: sample_ids is NULL and sample_count is not 0");
     return FB_OK;
 }
 
@@ -47,8 +50,8 @@ static void fill_record(struct fb_run *run, const fb_step *step)
     fb_rec_step *rec = &run->step.rec;
     rec->step = step->step;
     rec->micro_steps = step->micro_steps;
-    rec->known = step->known & (uint32_t)(FB_KNOWN_BATCH_ID | FB_KNOWN_LEARNING_RATE | FB_KNOWN_LOSS_SCALE | FB_KNOWN_BATCH_FINGERPRINT |
-                                          FB_KNOWN_RNG_HASH | FB_KNOWN_CHECKPOINT_PARENT);
+    rec->known = step->known & (uint32_t)(FB_KNOWN_BATCH_ID | FB_KNOWN_LEARNING_RATE | FB_KNOWN_LOSS_SCALE |
+                                          FB_KNOWN_BATCH_FINGERPRINT | FB_KNOWN_RNG_HASH | FB_KNOWN_CHECKPOINT_PARENT);
     rec->global_batch_id = step->known & FB_KNOWN_BATCH_ID ? step->global_batch_id : -1;
     rec->checkpoint_parent = step->known & FB_KNOWN_CHECKPOINT_PARENT ? step->checkpoint_parent : -1;
     rec->learning_rate = step->learning_rate;
@@ -79,13 +82,22 @@ static void settle_late_findings(struct fb_run *run)
     fb_risk_raise(&run->risk);
 }
 
-/* The state that a late finding left behind is bad on entry to this step, and this step's vote must hear of it. */
+/* A state that was found bad does not become good by leaving updates out: it is read whole at every begin until the trainer has put
+   it right, and each step until then is withheld as part of the same case. One read of the state a step, while it is bad. */
+static void search_bad_state(struct fb_run *run)
+{
+    if (!run->state_bad) return;
+    run->state_bad = 0; /* a finding sets it again */
+    fb_owned_search(run);
+}
+
+/* The state that a late finding left behind is bad on entry to this step, and this step's vote must hear of it: once even where the
+   trainer of this rank has put it right meanwhile, since the others know nothing of it yet. */
 static void carry_late_finding(struct fb_run *run)
 {
     fb_finding finding;
     if (!run->late_pending) return;
     run->late_pending = 0;
-    fb_owned_search(run);
     if (run->findings_count) return;
     memset(&finding, 0, sizeof finding);
     finding.size = (uint32_t)sizeof finding;
@@ -102,25 +114,27 @@ static void carry_late_finding(struct fb_run *run)
 
 static fb_status begin(struct fb_run *run, const fb_step *step, fb_error *err)
 {
+    int64_t begun = fb_run_now(run);
     fb_status status = fb_run_usable(run, "begin step", err);
     uint64_t serial;
-    int64_t begun;
     int dynamic;
     if (status != FB_OK) return status;
     if ((status = begin_valid(run, step, err)) != FB_OK) return status;
-    begun = run->os->monotonic_ns(run->os->ctx);
     fb_proof_compare(run); /* before anything of this step can change state */
     serial = run->step.serial + 1;
     memset(&run->step, 0, sizeof run->step);
     run->step.open = 1;
     run->step.serial = run->step.step_serial = serial;
     run->step.begun_ns = begun;
+    run->step.rec.guard_ns = run->record_ns;
+    if (run->last_step < 0 && (step->known & FB_KNOWN_CHECKPOINT_PARENT)) run->parent = step->checkpoint_parent;
     run->findings_count = run->findings_cut = 0;
     fb_inject_begin(&run->inject);
     fill_record(run, step);
     dynamic = run->scaler_config.enabled || (run->step.rec.known & FB_KNOWN_LOSS_SCALE) != 0;
     fb_gate_begin(&run->gate, run->step.rec.loss_scale_before, dynamic);
     fb_owned_inject(run);
+    search_bad_state(run);
     carry_late_finding(run);
     fb_run_spent(run, begun);
     return FB_OK;
@@ -139,13 +153,14 @@ static fb_status micro(struct fb_run *run, int32_t index, fb_error *err)
     fb_status status = fb_run_in_step(run, "begin micro-step", err);
     if (status != FB_OK) return status;
     if (run->step.ballot_out || run->step.votes) {
-        return fb_fail(err, FB_E_ORDER, "begin micro-step %d: the update of step %lld was voted on already; the whole window is one update",
-                       index, (long long)run->step.rec.step);
+        return fb_fail(err, FB_E_ORDER,
+                       "begin micro-step %d: the update of step %lld was voted on already; the whole window is one update", index,
+                       (long long)run->step.rec.step);
     }
     if (index == 0 && run->step.micro == 0) return FB_OK;
     if (index != run->step.micro + 1 || index >= run->step.rec.micro_steps) {
-        return fb_fail(err, FB_E_ORDER, "begin micro-step %d: micro-step %d of %d is running, expected %d next", index, run->step.micro,
-                       run->step.rec.micro_steps, run->step.micro + 1);
+        return fb_fail(err, FB_E_ORDER, "begin micro-step %d: micro-step %d of %d is running, expected %d next", index,
+                       run->step.micro, run->step.rec.micro_steps, run->step.micro + 1);
     }
     run->step.micro = index;
     run->step.serial++;
@@ -160,20 +175,26 @@ fb_status fb_step_micro(struct fb_run *run, int32_t index, fb_error *err)
 
 /* ---- unscale ------------------------------------------------------------------------------------------------------------------------ */
 
-static fb_status unscale_valid(struct fb_run *run, const fb_view *views, size_t n, double inv_scale, const double *sum_sq, fb_error *err)
+static fb_status unscale_valid(struct fb_run *run, const fb_view *views, size_t n, double inv_scale, const double *sum_sq,
+                               fb_error *err)
 {
     fb_status status = fb_run_in_step(run, "unscale", err);
     long long step;
     if (status != FB_OK) return status;
     step = (long long)run->step.rec.step;
     if (!sum_sq) return fb_fail(err, FB_E_USAGE, "unscale: sum_sq is NULL");
-    if (run->step.unscaled) return fb_fail(err, FB_E_ORDER, "unscale: the gradients of step %lld were unscaled already; a second time would divide them again", step);
+    if (run->step.unscaled)
+        return fb_fail(err, FB_E_ORDER,
+                       "unscale: the gradients of step %lld were unscaled already; a second time would divide them again", step);
     if (run->step.applied) return fb_fail(err, FB_E_ORDER, "unscale: step %lld was applied already", step);
     if (run->step.ballot_out) return fb_fail(err, FB_E_ORDER, "unscale: the ballot of step %lld is not settled", step);
     if (run->step.votes == 0 || run->step.unsettled) {
-        return fb_fail(err, FB_E_ORDER, "unscale: no settled vote covers the local gradients of step %lld; call fb_step_ballot and fb_step_settle", step);
+        return fb_fail(err, FB_E_ORDER,
+                       "unscale: no settled vote covers the local gradients of step %lld; call fb_step_ballot and fb_step_settle",
+                       step);
     }
-    if (run->step.withheld) return fb_fail(err, FB_E_WITHHELD, "unscale: the update of step %lld was withheld; call fb_step_end", step);
+    if (run->step.withheld)
+        return fb_fail(err, FB_E_WITHHELD, "unscale: the update of step %lld was withheld; call fb_step_end", step);
     if (!(fb_json_is_number(inv_scale) && inv_scale > 0.0)) {
         return fb_fail(err, FB_E_USAGE, "unscale: inv_scale must be finite and above 0, found %g", inv_scale);
     }
@@ -183,7 +204,8 @@ static fb_status unscale_valid(struct fb_run *run, const fb_view *views, size_t 
         fb_walk walk;
         if (views[i].count == 0) continue;
         if (dtype != FB_F32 && dtype != FB_F64 && dtype != FB_BF16) {
-            return fb_fail(err, FB_E_DTYPE, "unscale: view %zu is %s; in place only f64, f32 and bf16 are unscaled: use fb_unscale into f32 first",
+            return fb_fail(err, FB_E_DTYPE,
+                           "unscale: view %zu is %s; in place only f64, f32 and bf16 are unscaled: use fb_unscale into f32 first",
                            i, fb_dtype_name(dtype));
         }
         /* Views are multiplied in groups: one that is refused must be refused before the first of them was. */
@@ -250,15 +272,14 @@ static void repair(const fb_view *view, fb_measure_result *measured)
 
 static fb_status unscale(struct fb_run *run, const fb_view *views, size_t n, double inv_scale, double *sum_sq, fb_error *err)
 {
+    int64_t begun = fb_run_now(run);
     fb_status status = unscale_valid(run, views, n, inv_scale, sum_sq, err);
     fb_scan_options options = FB_SCAN_OPTIONS_INIT;
     fb_measure_result measured[UNSCALE_CHUNK], total;
     uint8_t injected[UNSCALE_CHUNK];
     double sum = 0.0, abs_max = 0.0;
-    int64_t begun;
     int looked_at = 0;
     if (status != FB_OK) return status;
-    begun = run->os->monotonic_ns(run->os->ctx);
     options.threads = run->threads;
     for (size_t from = 0; from < n; from += UNSCALE_CHUNK) {
         size_t m = n - from < UNSCALE_CHUNK ? n - from : UNSCALE_CHUNK;
@@ -267,7 +288,10 @@ static fb_status unscale(struct fb_run *run, const fb_view *views, size_t n, dou
         memset(&total, 0, sizeof total);
         for (size_t i = 0; i < m; i++) measured[i].size = (uint32_t)sizeof measured[i];
         total.size = (uint32_t)sizeof total;
-        if ((status = fb_unscale_many(&views[from], NULL, m, inv_scale, &options, measured, &total, err)) != FB_OK) return status;
+        /* Nothing to multiply: then nothing is written, either. */
+        if (inv_scale >= 1.0 && inv_scale <= 1.0) status = fb_measure(&views[from], m, 1.0, &options, measured, &total, err);
+        else status = fb_unscale_many(&views[from], NULL, m, inv_scale, &options, measured, &total, err);
+        if (status != FB_OK) return status;
         for (size_t i = 0; i < m; i++) {
 #ifdef FB_BREAK_P4
             repair(&views[from + i], &measured[i]);
@@ -321,13 +345,18 @@ static fb_status apply(struct fb_run *run, fb_error *err)
     if (run->step.applied) return fb_fail(err, FB_E_ORDER, "apply step %lld: it was applied already", step);
     if (run->step.ballot_out) return fb_fail(err, FB_E_ORDER, "apply step %lld: its ballot is not settled", step);
     if (run->step.withheld) {
-        return fb_fail(err, FB_E_WITHHELD, "apply step %lld: the verdict was to withhold it; leave parameters, moments, EMA, scheduler and counters as they are",
-                       step);
+        return fb_fail(
+            err, FB_E_WITHHELD,
+            "apply step %lld: the verdict was to withhold it; leave parameters, moments, EMA, scheduler and counters as they are",
+            step);
     }
-    if (run->step.votes == 0) return fb_fail(err, FB_E_ORDER, "apply step %lld: nothing was voted on; call fb_step_ballot and fb_step_settle first", step);
-    if (run->step.unsettled) {
-        return fb_fail(err, FB_E_ORDER, "apply step %lld: tensors were looked at after the last vote; call fb_step_ballot and fb_step_settle once more",
+    if (run->step.votes == 0)
+        return fb_fail(err, FB_E_ORDER, "apply step %lld: nothing was voted on; call fb_step_ballot and fb_step_settle first",
                        step);
+    if (run->step.unsettled) {
+        return fb_fail(
+            err, FB_E_ORDER,
+            "apply step %lld: tensors were looked at after the last vote; call fb_step_ballot and fb_step_settle once more", step);
     }
     run->step.applied = 1;
     run->step.rec.flags |= FB_STEP_APPLIED;
@@ -351,12 +380,16 @@ static fb_status end_valid(const struct fb_run *run, const fb_step_result *resul
     step = (long long)run->step.rec.step;
     if (!result) return fb_fail(err, FB_E_USAGE, "end step: result is NULL");
     if (result->size != sizeof *result) {
-        return fb_fail(err, FB_E_USAGE, "end step: size is %u, expected %zu; start from FB_STEP_RESULT_INIT", result->size, sizeof *result);
+        return fb_fail(err, FB_E_USAGE, "end step: size is %u, expected %zu; start from FB_STEP_RESULT_INIT", result->size,
+                       sizeof *result);
     }
     if (run->step.ballot_out) return fb_fail(err, FB_E_ORDER, "end step %lld: its ballot is not settled", step);
-    if (run->step.votes == 0) return fb_fail(err, FB_E_ORDER, "end step %lld: nothing was voted on; call fb_step_ballot and fb_step_settle first", step);
+    if (run->step.votes == 0)
+        return fb_fail(err, FB_E_ORDER, "end step %lld: nothing was voted on; call fb_step_ballot and fb_step_settle first", step);
     if (!run->step.withheld && !run->step.applied) {
-        return fb_fail(err, FB_E_ORDER, "end step %lld: the gate let the update through and fb_step_apply was not called; a scale that moves without a step is a fault",
+        return fb_fail(err, FB_E_ORDER,
+                       "end step %lld: the gate let the update through and fb_step_apply was not called; a scale that moves "
+                       "without a step is a fault",
                        step);
     }
     return FB_OK;
@@ -377,12 +410,11 @@ static void move_scale(struct fb_run *run)
 
 static fb_status end(struct fb_run *run, const fb_step_result *result, fb_error *err)
 {
+    int64_t begun = fb_run_now(run);
     fb_status status = end_valid(run, result, err);
     fb_rec_step *rec;
-    int64_t begun;
     if (status != FB_OK) return status;
     rec = &run->step.rec;
-    begun = run->os->monotonic_ns(run->os->ctx);
     rec->known |= result->known & (uint32_t)(FB_KNOWN_LOSS | FB_KNOWN_GRAD_NORM);
     rec->loss = result->loss;
     rec->grad_norm = result->grad_norm;
@@ -396,8 +428,10 @@ static fb_status end(struct fb_run *run, const fb_step_result *result, fb_error 
     /* A clean update closes the case: clean on all ranks, so that all of them close it in the same step. */
     if (!run->step.withheld && !run->step.vote_not_clean) run->case_id[0] = '\0';
     fb_run_spent(run, begun);
-    rec->duration_ns = (uint64_t)(run->os->monotonic_ns(run->os->ctx) - run->step.begun_ns);
+    begun = run->os->monotonic_ns(run->os->ctx);
+    rec->duration_ns = (uint64_t)(begun - run->step.begun_ns);
     fb_record_step(run);
+    run->record_ns = (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
     run->last_step = rec->step;
     run->step.open = 0;
     return FB_OK;

@@ -60,14 +60,15 @@ static int64_t load(const void *data, int32_t dtype, uint64_t i)
 
 /* What one pass over an integer array says. */
 struct summary {
-    int64_t min, max;      /* of the values that count */
-    uint64_t outside;      /* values outside [low, high] that are not `exception` */
-    uint64_t first;        /* index of the first of them */
+    int64_t min, max; /* of the values that count */
+    uint64_t outside; /* values outside [low, high] that are not `exception` */
+    uint64_t first;   /* index of the first of them */
     int64_t value;
     uint64_t excepted;
 };
 
-static struct summary summarise(const void *data, int32_t dtype, uint64_t count, int64_t low, int64_t high, const int64_t *exception)
+static struct summary summarise(const void *data, int32_t dtype, uint64_t count, int64_t low, int64_t high,
+                                const int64_t *exception)
 {
     struct summary sum = {INT64_MAX, INT64_MIN, 0, FB_NO_INDEX, 0, 0};
     for (uint64_t i = 0; i < count; i++) {
@@ -116,7 +117,8 @@ static struct summary check_range(struct fb_run *run, uint32_t site, int32_t fie
 
 /* ---- injection -------------------------------------------------------------------------------------------------------------------- */
 
-static int inject_integers(struct fb_run *run, const fb_tokens *batch, int32_t where, void *data, int32_t dtype, int64_t bad, int64_t ignored)
+static int inject_integers(struct fb_run *run, const fb_tokens *batch, int32_t where, void *data, int32_t dtype, int64_t bad,
+                           int64_t ignored)
 {
     const fb_injection *item;
     const fb_site_entry *site = fb_sites_get(&run->sites, batch->site);
@@ -167,7 +169,8 @@ static void check_tokens(struct fb_run *run, const fb_tokens *batch)
     struct summary sum;
     if (!batch->tokens) return;
     injected = inject_integers(run, batch, FB_INJECT_TOKEN, batch->tokens, batch->token_dtype, batch->vocab, 0);
-    sum = check_range(run, batch->site, FB_FIELD_TOKENS, batch->tokens, batch->token_dtype, count, 0, batch->vocab - 1, NULL, injected);
+    sum = check_range(run, batch->site, FB_FIELD_TOKENS, batch->tokens, batch->token_dtype, count, 0, batch->vocab - 1, NULL,
+                      injected);
     fb_run_lock(run);
     if (count && (rec->tokens == 0 || sum.min < rec->token_min)) rec->token_min = sum.min;
     if (count && (rec->tokens == 0 || sum.max > rec->token_max)) rec->token_max = sum.max;
@@ -209,7 +212,8 @@ static void check_labels(struct fb_run *run, fb_tokens *batch)
     fb_run_lock(run);
     run->step.rec.valid_tokens += valid;
     fb_run_unlock(run);
-    if (count && valid == 0) find(run, batch->site, FB_FIELD_LABELS, FB_KIND_ALL_IGNORED, count, 0, batch->ignore_index, 0, 0, injected);
+    if (count && valid == 0)
+        find(run, batch->site, FB_FIELD_LABELS, FB_KIND_ALL_IGNORED, count, 0, batch->ignore_index, 0, 0, injected);
 }
 
 static void check_weights(struct fb_run *run, const fb_tokens *batch)
@@ -283,11 +287,14 @@ static void check_deep(struct fb_run *run, const fb_tokens *batch)
 
 /* ---- the call -------------------------------------------------------------------------------------------------------------------------- */
 
-static fb_status integer_valid(const char *name, const void *data, int32_t dtype, int64_t limit, const char *limit_name, fb_error *err)
+static fb_status integer_valid(const char *name, const void *data, int32_t dtype, int64_t limit, const char *limit_name,
+                               fb_error *err)
 {
     if (!data) return FB_OK;
-    if (!is_integer(dtype)) return fb_fail(err, FB_E_DTYPE, "check batch: %s have the format %d, expected an integer format", name, dtype);
-    if (limit < 1) return fb_fail(err, FB_E_USAGE, "check batch: %s need %s of 1 or more, found %lld", name, limit_name, (long long)limit);
+    if (!is_integer(dtype))
+        return fb_fail(err, FB_E_DTYPE, "check batch: %s have the format %d, expected an integer format", name, dtype);
+    if (limit < 1)
+        return fb_fail(err, FB_E_USAGE, "check batch: %s need %s of 1 or more, found %lld", name, limit_name, (long long)limit);
     return FB_OK;
 }
 
@@ -297,25 +304,29 @@ static fb_status batch_valid(struct fb_run *run, const fb_tokens *batch, fb_erro
     const fb_format *format;
     if (!batch) return fb_fail(err, FB_E_USAGE, "check batch: tokens is NULL");
     if (batch->size != sizeof *batch) {
-        return fb_fail(err, FB_E_USAGE, "check batch: size is %u, expected %zu; start from FB_TOKENS_INIT", batch->size, sizeof *batch);
+        return fb_fail(err, FB_E_USAGE, "check batch: size is %u, expected %zu; start from FB_TOKENS_INIT", batch->size,
+                       sizeof *batch);
     }
     if (!fb_sites_get(&run->sites, batch->site) || !fb_sites_get(&run->sites, weight_site(batch))) {
         return fb_fail(err, FB_E_SITE, "check batch: site %u or weight_site %u was not given out", batch->site, batch->weight_site);
     }
     if (batch->cols && batch->rows > (UINT64_MAX / WIDEST_UNSIGNED) / batch->cols) {
-        return fb_fail(err, FB_E_USAGE, "check batch: %llu rows of %llu are more than memory holds", (unsigned long long)batch->rows,
-                       (unsigned long long)batch->cols);
+        return fb_fail(err, FB_E_USAGE, "check batch: %llu rows of %llu are more than memory holds",
+                       (unsigned long long)batch->rows, (unsigned long long)batch->cols);
     }
     if ((status = integer_valid("tokens", batch->tokens, batch->token_dtype, batch->vocab, "a vocab", err)) != FB_OK) return status;
-    if ((status = integer_valid("labels", batch->labels, batch->label_dtype, batch->classes, "classes", err)) != FB_OK) return status;
-    if ((status = integer_valid("positions", batch->positions, batch->position_dtype, batch->positions_max, "positions_max", err)) != FB_OK) {
+    if ((status = integer_valid("labels", batch->labels, batch->label_dtype, batch->classes, "classes", err)) != FB_OK)
+        return status;
+    if ((status = integer_valid("positions", batch->positions, batch->position_dtype, batch->positions_max, "positions_max",
+                                err)) != FB_OK) {
         return status;
     }
     if ((status = integer_valid("masks", batch->mask, batch->mask_dtype, 1, "", err)) != FB_OK) return status;
     if (!batch->weights) return FB_OK;
     format = fb_format_of(batch->weight_dtype);
     if (!format || format->scheme == FB_SCHEME_NONE || format->parts != 1) {
-        return fb_fail(err, FB_E_DTYPE, "check batch: weights have the format %d, expected a real floating-point format", batch->weight_dtype);
+        return fb_fail(err, FB_E_DTYPE, "check batch: weights have the format %d, expected a real floating-point format",
+                       batch->weight_dtype);
     }
     return FB_OK;
 }
@@ -329,15 +340,14 @@ static int anything_read(const fb_tokens *batch, int deep)
 
 static fb_status check_batch(struct fb_run *run, fb_tokens *batch, fb_error *err)
 {
+    int64_t begun = fb_run_now(run);
     fb_status status = fb_run_in_step(run, "check batch", err);
-    int64_t begun;
     int deep;
     if (status != FB_OK) return status;
     if (run->step.ballot_out || run->step.unscaled || run->step.applied) {
         return fb_fail(err, FB_E_ORDER, "check batch: it comes before the ballot of its update");
     }
     if ((status = batch_valid(run, batch, err)) != FB_OK) return status;
-    begun = run->os->monotonic_ns(run->os->ctx);
     deep = fb_risk_deep(&run->risk);
     check_tokens(run, batch);
     check_weights(run, batch); /* before the labels: what they count depends on it */

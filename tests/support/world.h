@@ -42,7 +42,8 @@ typedef struct world {
     fb_run_config config;
     const fb_os *os;
     int micro_steps;
-    int skip_reduced; /* do not unscale: the trainer checks local gradients only */
+    int64_t overflow_at; /* step in which rank 1's optimizer writes an Inf into h.0.mlp.w, found right after; 0: never */
+    int skip_reduced;    /* do not unscale: the trainer checks local gradients only */
 } world;
 
 static inline fb_view world_view(void *data, uint32_t site)
@@ -248,6 +249,12 @@ static inline int32_t world_step(world *w, int64_t step, world_spoil spoil, void
                     r->param[t][e] -= 0.01f * r->moment[t][e];
                 }
             }
+        }
+        if (r->applied == FB_OK && i == 1 && step == w->overflow_at && step > 0) {
+            fb_view param = world_view(r->param[0], r->param_site[0]);
+            uint32_t inf = 0x7f800000u;
+            memcpy(&r->param[0][1], &inf, sizeof inf);
+            assert_int_equal(fb_step_check(r->run, FB_UPDATE, &param, 1, &err), FB_OK);
         }
         result.known = FB_KNOWN_LOSS;
         result.loss = (double)r->loss;

@@ -529,6 +529,71 @@ static void test_guard__overflow_under_a_dynamic_scale_is_probing_until_it_is_no
     world_close(&w);
 }
 
+/* A state that is bad stays bad when updates are left out: it is found again at each begin, in one case, until the run halts. The
+   gradients are finite all the while, as those of a tensor that the batch does not touch are. */
+static void test_guard__bad_state_is_withheld_as_one_case_until_the_run_halts(void **state)
+{
+    world w;
+    (void)state;
+    world_init(&w, 2);
+    w.overflow_at = 5;
+    world_open(&w);
+    for (int64_t step = 3; step <= 5; step++) assert_int_equal(world_step(&w, step, NULL, NULL), FB_PROCEED);
+    for (int64_t step = 6; step < 9; step++) {
+        assert_int_equal(world_step(&w, step, NULL, NULL), FB_SKIP);
+        assert_int_equal(w.rank[0].verdict.first_boundary, FB_ENTRY);
+        assert_int_equal(w.rank[0].verdict.first_rank, 1);
+        assert_int_equal(w.rank[0].verdict.consecutive_skips, step - 5);
+        assert_string_equal(w.rank[0].verdict.case_id, "a1-000006");
+    }
+    assert_int_equal(world_step(&w, 9, NULL, NULL), FB_HALT);
+    world_close(&w);
+}
+
+static void test_guard__state_that_the_trainer_put_right_lets_updates_through_again(void **state)
+{
+    world w;
+    (void)state;
+    world_init(&w, 2);
+    w.overflow_at = 5;
+    world_open(&w);
+    assert_int_equal(world_step(&w, 5, NULL, NULL), FB_PROCEED);
+    assert_int_equal(world_step(&w, 6, NULL, NULL), FB_SKIP);
+    w.rank[1].run->proof_pending = 0; /* as fb_run_own does when a trainer loads a checkpoint into its state */
+    w.rank[1].param[0][1] = 1.0f;
+    assert_int_equal(world_step(&w, 7, NULL, NULL), FB_PROCEED);
+    assert_int_equal(w.rank[1].run->state_bad, 0);
+    world_close(&w);
+}
+
+/* An update by 1 has nothing to multiply, and then not a bit of the gradients is written: a signalling NaN keeps its payload. */
+static void test_guard__unscale_by_one_writes_nothing(void **state)
+{
+    world w;
+    uint32_t bits = 0x7f800001u, after = 0;
+    fb_step begin = FB_STEP_INIT;
+    fb_verdict verdict = FB_VERDICT_INIT;
+    int64_t words[4];
+    double sum_sq = 0.0;
+    fb_view view;
+    fb_error err;
+    (void)state;
+    world_init(&w, 1);
+    world_open(&w);
+    world_backward(&w.rank[0]);
+    assert_int_equal(fb_step_begin(w.rank[0].run, &begin, &err), FB_OK);
+    assert_int_equal(fb_step_ballot(w.rank[0].run, words, &err), FB_OK);
+    assert_int_equal(fb_step_settle(w.rank[0].run, words, &verdict, &err), FB_OK);
+    memcpy(&w.rank[0].grad[0][2], &bits, sizeof bits);
+    view = world_view(w.rank[0].grad[0], w.rank[0].grad_site[0]);
+    assert_int_equal(fb_step_unscale(w.rank[0].run, &view, 1, 1.0, &sum_sq, &err), FB_OK);
+    memcpy(&after, &w.rank[0].grad[0][2], sizeof after);
+    assert_int_equal(after, bits);
+    assert_true(sum_sq == 0.0625 + 0.25 + 1.0);
+    assert_int_equal(w.rank[0].run->findings_count, 1);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -552,6 +617,9 @@ int main(void)
         cmocka_unit_test(test_guard__restart_with_the_same_steps_keeps_both_first_bad_records),
         cmocka_unit_test(test_guard__ranks_with_another_policy_or_scale_are_exposed),
         cmocka_unit_test(test_guard__overflow_under_a_dynamic_scale_is_probing_until_it_is_not),
+        cmocka_unit_test(test_guard__bad_state_is_withheld_as_one_case_until_the_run_halts),
+        cmocka_unit_test(test_guard__state_that_the_trainer_put_right_lets_updates_through_again),
+        cmocka_unit_test(test_guard__unscale_by_one_writes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -417,6 +417,38 @@ static void test_claims__a_checkpoint_is_not_committed_when_another_rank_covered
     world_close(&w);
 }
 
+/* The doubt about a checkpoint passes on to what an attempt that came from it saves. */
+static void test_claims__what_descends_from_a_suspect_checkpoint_is_suspect_in_the_next_attempt(void **state)
+{
+    for (int covered = 0; covered < 2; covered++) {
+        world w;
+        fb_step step = FB_STEP_INIT;
+        int64_t parent = 1;
+        (void)state;
+        world_init(&w, 1);
+        w.skip_reduced = 0;
+        w.config.on_bad = covered ? FB_ON_BAD_SKIP : FB_ON_BAD_OBSERVE;
+        world_open(&w);
+        if (!covered) { w.rank[0].run->ungated = 1; /* an update went through that was only observed */ }
+        assert_int_equal(world_step(&w, parent, NULL, NULL), FB_PROCEED);
+        assert_int_equal(saved_by_rank_0(&w, parent), covered ? FB_CKPT_COMMITTED : FB_CKPT_SUSPECT);
+        fb_run_close(w.rank[0].run);
+        w.config.attempt = 2;
+        w.config.on_bad = FB_ON_BAD_SKIP;
+        world_open(&w);
+        step.step = 2;
+        step.known = FB_KNOWN_CHECKPOINT_PARENT;
+        step.checkpoint_parent = parent;
+        assert_int_equal(fb_step_begin(w.rank[0].run, &step, &err), FB_OK);
+        world_vote(&w);
+        assert_int_equal(fb_step_apply(w.rank[0].run, &err), FB_OK);
+        end_of(w.rank[0].run);
+        w.rank[0].run->ungated = 0; /* this short step looked at no gradient; what is tested is the parent alone */
+        assert_int_equal(saved_by_rank_0(&w, 2), covered ? FB_CKPT_COMMITTED : FB_CKPT_SUSPECT);
+        world_close(&w);
+    }
+}
+
 /* ---- nothing half done, nothing lost ----------------------------------------------------------------------------------------- */
 
 static void test_claims__an_unscale_that_is_refused_has_multiplied_nothing(void **state)
@@ -645,6 +677,7 @@ int main(void)
         cmocka_unit_test(test_claims__findings_after_a_verdict_to_withhold_blame_neither_the_state_nor_the_next_step),
         cmocka_unit_test(test_claims__a_spokesman_from_outside_the_run_is_a_corrupted_word),
         cmocka_unit_test(test_claims__a_checkpoint_is_not_committed_when_another_rank_covered_less),
+        cmocka_unit_test(test_claims__what_descends_from_a_suspect_checkpoint_is_suspect_in_the_next_attempt),
         cmocka_unit_test(test_claims__an_unscale_that_is_refused_has_multiplied_nothing),
         cmocka_unit_test(test_claims__sampling_visits_every_tensor_whatever_the_numbers_of_the_steps),
         cmocka_unit_test(test_claims__a_second_case_of_the_same_step_leaves_the_files_of_the_first_alone),
