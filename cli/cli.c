@@ -9,7 +9,7 @@
 
 #include "report/report.h"
 
-enum { COLUMNS_MAX = 100 };
+enum { COLUMNS_MIN = 40, COLUMNS_MAX = 100 };
 
 void cli_error(const char *format, ...)
 {
@@ -35,7 +35,8 @@ int cli_columns(FILE *out)
     long columns = 0;
     if (isatty(fileno(out)) && ioctl(fileno(out), TIOCGWINSZ, &size) == 0) columns = size.ws_col;
     if (columns == 0 && text) columns = strtol(text, NULL, 10);
-    return columns < 40 || columns > COLUMNS_MAX ? COLUMNS_MAX : (int)columns;
+    if (columns <= 0 || columns > COLUMNS_MAX) return COLUMNS_MAX;
+    return columns < COLUMNS_MIN ? COLUMNS_MIN : (int)columns; /* narrower than labels and their text can be */
 }
 
 int cli_colour(FILE *out)

@@ -23,7 +23,7 @@ __attribute__((format(printf, 1, 2))) void cli_error(const char *format, ...);
 /* The same for an error of the library; returns the exit code that belongs to it. */
 int cli_fail(const fb_error *err);
 
-/* Columns to write for: the terminal's, at most 100; COLUMNS where there is no terminal; 100 otherwise. */
+/* Columns to write for: the terminal's, from 40 to 100; COLUMNS where there is no terminal; 100 otherwise. */
 int cli_columns(FILE *out);
 /* 1 when colour may be used on this stream: a terminal, and NO_COLOR is not set. */
 int cli_colour(FILE *out);

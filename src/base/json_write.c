@@ -205,6 +205,12 @@ static void put_escaped(fb_json *json, unsigned char c)
     put(json, text, 6);
 }
 
+/* U+0080 to U+009F, which a terminal may take for commands; JSON allows them as they are. */
+static int is_c1(const unsigned char *s)
+{
+    return s[0] == 0xc2 && s[1] < 0xa0;
+}
+
 static void put_quoted(fb_json *json, const char *text, size_t bytes)
 {
     const unsigned char *s = (const unsigned char *)text;
@@ -216,12 +222,16 @@ static void put_quoted(fb_json *json, const char *text, size_t bytes)
             at++;
             continue;
         }
-        if (s[at] >= 0x80 && (length = utf8_length(s + at, bytes - at, &bad)) > 0) {
+        length = s[at] >= 0x80 ? utf8_length(s + at, bytes - at, &bad) : 0;
+        if (length > 0 && !is_c1(s + at)) {
             at += length;
             continue;
         }
         put(json, text + plain, at - plain);
-        if (s[at] >= 0x80) {
+        if (length > 0) {
+            put_escaped(json, s[at + 1]);
+            at += length;
+        } else if (s[at] >= 0x80) {
             put(json, "\xef\xbf\xbd", 3);
             at += bad;
         } else {

@@ -165,11 +165,14 @@ static void undecided_ledgers(fb_report *report)
         foreign += (uint64_t)rank->foreign;
     }
     if (foreign) {
-        fb_notes_add(&report->undecided, "%llu ledger%s of another rank or attempt than the name says", (unsigned long long)foreign,
-                     foreign == 1 ? " is" : "s are");
+        fb_notes_add(&report->undecided, "%llu ledger%s of another rank, attempt or run than the name says",
+                     (unsigned long long)foreign, foreign == 1 ? " is" : "s are");
     }
-    if (report->rank_count == 0) fb_notes_add(&report->undecided, "attempt %d has no ledger: nothing was guarded", report->attempt);
-    else if (report->world < 0) fb_notes_add(&report->undecided, "how many ranks there were is not recorded");
+    if (report->rank_count == 0) {
+        fb_notes_add(&report->undecided, "attempt %d has no ledger: %s", report->attempt,
+                     report->has_case ? "a case was recorded, so they were lost or taken away" : "nothing was guarded");
+    }
+    if (report->rank_count && report->world < 0) fb_notes_add(&report->undecided, "how many ranks there were is not recorded");
     if (report->rank_count && report->missing) {
         fb_notes_add(&report->undecided, "the ledgers of %llu of %d ranks are missing, the first of them rank %d",
                      (unsigned long long)report->missing, report->world, report->lowest_missing);
@@ -180,6 +183,12 @@ static void undecided_ledgers(fb_report *report)
     if (garbage) {
         fb_notes_add(&report->undecided, "%llu ledger%s in bytes that are no record, so later steps may be missing",
                      (unsigned long long)garbage, garbage == 1 ? " ends" : "s end");
+    }
+    if (report->unread && !report->has_case) {
+        fb_notes_add(&report->undecided,
+                     "of %llu ledgers only the head was read, since all hold more than %d GiB: no first bad number is frozen in "
+                     "them, and what else they say is not known",
+                     (unsigned long long)report->unread, FB_REPORT_READ_GIB_MAX);
     }
     if (lost) fb_notes_add(&report->undecided, "%llu records could not be written", (unsigned long long)lost);
     if (silent) {

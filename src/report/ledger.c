@@ -170,6 +170,7 @@ static void take_pair(void *ctx, fb_text key, fb_text value)
     if (strcmp(name, "rank") == 0 && number != reading->rank->rank) reading->rank->foreign = 1;
     if (strcmp(name, "attempt") == 0 && number != reading->report->attempt) reading->rank->foreign = 1;
     if (strcmp(name, "run_id") == 0 && !run->run_id[0]) fb_text_copy(run->run_id, sizeof run->run_id, value);
+    if (strcmp(name, "run_id") == 0 && strcmp(text, run->run_id) != 0) reading->rank->foreign = 1;
     if (strcmp(name, "precision") == 0 && !run->precision[0]) fb_text_copy(run->precision, sizeof run->precision, value);
     if (strcmp(name, "on_bad") == 0 && !run->on_bad[0]) fb_text_copy(run->on_bad, sizeof run->on_bad, value);
     if (strcmp(name, "agreement") == 0 && !run->agreement[0]) fb_text_copy(run->agreement, sizeof run->agreement, value);

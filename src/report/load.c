@@ -13,8 +13,13 @@
 #include "registry/registry.h"
 #include "report/inside.h"
 
-/* Appended bytes that are read over all ledgers before the others are read by their heads alone: seconds, on any disk. */
+/*
+ * Appended bytes that are read over all ledgers before the others are read by their heads alone. With a case folder: seconds, on
+ * any disk. Without one the question is whether the run was clean, which only a ledger that was read can answer; so nearly
+ * everything is read, and what is not makes the answer "undecided".
+ */
 #define READ_BYTES_MAX (UINT64_C(1) << 30)
+#define READ_BYTES_MAX_CLEAN ((uint64_t)FB_REPORT_READ_GIB_MAX << 30)
 enum { FIXED_BYTES = 143360 }; /* a ledger before its first appended record (docs/format/ledger.md) */
 
 const char *fb_why_status_name(int32_t status)
@@ -189,7 +194,7 @@ static fb_status visit_rank(const fb_os *os, fb_report *report, fb_report_rank *
 
 static fb_status survey_ledgers(const fb_os *os, fb_report *report, fb_error *err)
 {
-    uint64_t total = 0;
+    uint64_t total = 0, total_max = report->bad_step_count ? READ_BYTES_MAX : READ_BYTES_MAX_CLEAN; /* steps: of case folders */
     for (uint64_t i = 0; i < report->rank_count; i++) {
         fb_report_rank *rank = &report->ranks[i];
         char path[FB_OS_PATH_MAX];
@@ -199,7 +204,7 @@ static fb_status survey_ledgers(const fb_os *os, fb_report *report, fb_error *er
         if (status != FB_OK) return status;
         if (os->stat(os->ctx, path, &info) >= 0) rank->bytes = info.size_bytes;
         if (rank->bytes > FIXED_BYTES) total += rank->bytes - FIXED_BYTES;
-        if (total > READ_BYTES_MAX && i > 0) {
+        if (total > total_max && i > 0) {
             what = FB_VISIT_FROZEN;
             report->unread++;
         }
@@ -289,6 +294,7 @@ static void count_cases(fb_report *report, int64_t first_step, int64_t opened)
         if (step == opened || step == first_step) report->case_updates++;
         else if (step != last && step < first_step) {
             report->cases_before++;
+            report->cases_before_withheld += (uint64_t)(entry->withheld_on > 0 && !entry->applied_on && !entry->broken);
             report->previous_case_step = step;
         } else if (step != last && step > first_step) {
             report->cases_after++;

@@ -26,6 +26,7 @@ enum {
     FB_REPORT_CHECKPOINTS_MAX = 4096,
     FB_REPORT_CASES_MAX = 65536,
     FB_REPORT_RANKS_MAX = 1 << 20,
+    FB_REPORT_READ_GIB_MAX = 32,       /* of all ledgers, where there is no case to say which matter */
     FB_REPORT_FILE_BYTES_MAX = 8 << 20 /* of one JSON file */
 };
 
@@ -63,7 +64,7 @@ typedef struct fb_report_rank {
     int32_t has_pulse, pulse_vote, pulse_phase, pulse_action;
     int64_t pulse_step;
     int32_t tail_kind, closed;
-    int32_t foreign; /* 1: its RUN record is of another rank or attempt: a copied or renamed file */
+    int32_t foreign; /* 1: its RUN record is of another rank, attempt or run: a copied or renamed file */
     uint64_t lost;   /* records that could not be written */
     uint64_t bytes;  /* of the file */
     uint64_t steps, applied, gated, skipped, probing;
@@ -131,6 +132,7 @@ typedef struct fb_report {
     int32_t case_action;                /* gravest action of the case */
     uint64_t case_updates;              /* bad updates in the case */
     uint64_t cases_before, cases_after; /* other cases of this attempt */
+    uint64_t cases_before_withheld;     /* of those before: updates that ledgers prove withheld, and nowhere applied */
     int64_t next_case_step, previous_case_step;
 
     /* the vote that nobody could read */

@@ -166,6 +166,11 @@ static void other_firsts(fb_lines *lines, const fb_report *report, const fb_rec_
 static void first_bad(fb_lines *lines, const fb_report *report)
 {
     fb_phrase phrase = {"", 0};
+    if (report->first == UINT64_MAX && report->action <= FB_PROCEED) {
+        fb_lines_add(lines, "1 First bad", NUMBERED, "unknown: step %lld has a case, and no finding of it can be read; %s",
+                     (long long)report->step, report->action < 0 ? "no verdict was recorded" : "its votes were clean");
+        return;
+    }
     if (report->first == UINT64_MAX) {
         fb_lines_add(lines, "1 First bad", NUMBERED,
                      "unknown: step %lld was judged a fault (%s), and no finding of it was recorded", (long long)report->step,
@@ -395,8 +400,9 @@ static void notes(fb_lines *lines, const char *label, const fb_notes *list)
 static void other_cases(fb_lines *lines, const fb_report *report)
 {
     if (report->cases_before) {
-        fb_lines_add(lines, "Before", NAMED, "%llu earlier case%s, each withheld and over; the last: firstbad why a%d-%06lld",
-                     (unsigned long long)report->cases_before, plural(report->cases_before), report->attempt,
+        fb_lines_add(lines, "Before", NAMED, "%llu earlier case%s%s; the last: firstbad why a%d-%06lld",
+                     (unsigned long long)report->cases_before, plural(report->cases_before),
+                     report->cases_before_withheld == report->cases_before ? ", each withheld and over" : "", report->attempt,
                      (long long)report->previous_case_step);
     }
     if (report->cases_after) {

@@ -67,6 +67,9 @@ static void test_json_write__strings_are_escaped_and_bad_utf8_is_replaced(void *
     (void)state;
     check_string("a\"b\\c\n\r\t", 8, "\"a\\\"b\\\\c\\n\\r\\t\"");
     check_string("\0\x1f\x7f", 3, "\"\\u0000\\u001f\\u007f\"");
+    check_string("a\xc2\x9b"
+                 "31m\x7f\xc2\xa0",
+                 9, "\"a\\u009b31m\\u007f\xc2\xa0\"");
     check_string("\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", 11, "\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\"");
     check_string("\xff", 1, "\"\xef\xbf\xbd\"");
     check_string("a\xe2\x82", 3, "\"a\xef\xbf\xbd\"");                           /* cut off */

@@ -743,6 +743,69 @@ static void test_report__a_copied_ledger_does_not_stand_in_for_a_lost_one(void *
     fb_report_free(report);
 }
 
+static void test_report__a_ledger_of_another_run_is_not_clean(void **state)
+{
+    ledger one = open_ledger(1, 0, "1");
+    fb_report *report;
+    (void)state;
+    put_good(&one, 0, 3);
+    close_ledger(&one);
+    write_file("run.json", "{\"run_id\": \"r2\", \"world\": 1}");
+    report = load();
+    assert_int_equal(report->status, FB_WHY_UNDECIDED);
+    assert_true(says(&report->undecided, "1 ledger is of another rank, attempt or run"));
+    fb_report_free(report);
+}
+
+/* The file is a hole, so it costs no disk; its size is what the reader goes by. */
+static void grow_ledger(int32_t rank, int64_t bytes)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "ledger/a1/r%05d.log", rank);
+    assert_int_equal(truncate(in_root(path), bytes), 0);
+}
+
+static void test_report__a_ledger_that_was_not_read_is_not_clean(void **state)
+{
+    fb_report *report;
+    (void)state;
+    for (int32_t rank = 0; rank < 2; rank++) {
+        ledger one = open_ledger(1, rank, "2");
+        put_good(&one, 0, 3);
+        if (rank == 1) put_step(&one, 4, FB_STEP_APPLIED);
+        close_ledger(&one);
+    }
+    grow_ledger(1, INT64_C(2) << 30); /* more than is read where a case says which ledgers matter */
+    report = load();
+    assert_int_equal(report->unread, 0);
+    assert_true(says(&report->undecided, "1 of 9 updates"));
+    fb_report_free(report);
+    grow_ledger(1, INT64_C(1) << 40);
+    report = load();
+    assert_int_equal(report->unread, 1);
+    assert_int_equal(report->status, FB_WHY_UNDECIDED);
+    assert_true(says(&report->undecided, "of 1 ledgers only the head was read"));
+    fb_report_free(report);
+}
+
+static void test_report__an_empty_case_folder_is_not_called_a_judgement(void **state)
+{
+    fb_report *report;
+    char *text = NULL;
+    (void)state;
+    fb_report_free(load_one(fill_lost));
+    make_folder("cases/a1-000002");
+    make_folder("cases/a1-000003");
+    report = load();
+    assert_int_equal(report->status, FB_WHY_CASE);
+    assert_int_equal(fb_report_why_text(report, 100, 0, &text, NULL), FB_OK);
+    assert_non_null(strstr(text, "unknown: step 2 has a case, and no finding of it can be read; "));
+    assert_null(strstr(text, "judged a fault"));
+    assert_null(strstr(text, "withheld and over"));
+    fb_free(text);
+    fb_report_free(report);
+}
+
 /* ---- no vote ----------------------------------------------------------------------------------------------------------------- */
 
 static void test_report__a_rank_that_never_voted_is_named(void **state)
@@ -1142,6 +1205,9 @@ int main(void)
         TEST(test_report__garbage_at_the_end_of_a_ledger_is_undecided),
         TEST(test_report__an_unreadable_ledger_is_undecided),
         TEST(test_report__a_copied_ledger_does_not_stand_in_for_a_lost_one),
+        TEST(test_report__a_ledger_of_another_run_is_not_clean),
+        TEST(test_report__a_ledger_that_was_not_read_is_not_clean),
+        TEST(test_report__an_empty_case_folder_is_not_called_a_judgement),
         TEST(test_report__a_rank_that_never_voted_is_named),
         TEST(test_report__a_second_vote_that_one_rank_missed),
         TEST(test_report__a_vote_that_one_rank_has_read_took_place),
