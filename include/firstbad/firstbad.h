@@ -572,6 +572,15 @@ typedef struct fb_step_result {
    after fb_step_apply: a scale that moves without a step is a fault (FB_E_ORDER). */
 FB_API fb_status fb_step_end(fb_run *run, const fb_step_result *result, fb_error *err);
 
+/**
+ * Give up the update that is running, for a reason of the trainer's own: an exception in forward, a batch it will not train on. What
+ * was found so far is recorded; the loss scale stays; the state is held to be untouched, and that is proven as a skip is. Allowed at
+ * any time before fb_step_apply let the update through. All ranks must give up the same step, or the next vote exposes those that
+ * did not: a rank that cannot go on while the others may be waiting for its ballot should rather vote, and end.
+ * Errors: FB_E_ORDER (no step is open, or the update was applied already).
+ */
+FB_API fb_status fb_step_abandon(fb_run *run, fb_error *err);
+
 /* ---- checkpoints ------------------------------------------------------------------------------------------------------------ */
 
 /**

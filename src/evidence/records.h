@@ -69,7 +69,8 @@ enum {
     FB_STEP_GATED = 4u,         /* every vote of the step was clean and covered all gradients handed over */
     FB_STEP_PROBING = 8u,       /* skipped, and not a fault */
     FB_STEP_DEEP = 16u,         /* deep scan was on */
-    FB_STEP_ENTRY_BAD = 32u
+    FB_STEP_ENTRY_BAD = 32u,
+    FB_STEP_ABANDONED = 64u     /* given up by the trainer before the last gate */
 };
 typedef struct fb_rec_step {
     int64_t step;

@@ -408,6 +408,18 @@ static void move_scale(struct fb_run *run)
     }
 }
 
+/* Write the step's record and shut the step. */
+static void close_step(struct fb_run *run)
+{
+    fb_rec_step *rec = &run->step.rec;
+    int64_t now = fb_run_now(run);
+    rec->duration_ns = (uint64_t)(now - run->step.begun_ns);
+    fb_record_step(run);
+    run->record_ns = (uint64_t)(fb_run_now(run) - now);
+    run->last_step = rec->step;
+    run->step.open = 0;
+}
+
 static fb_status end(struct fb_run *run, const fb_step_result *result, fb_error *err)
 {
     int64_t begun = fb_run_now(run);
@@ -428,12 +440,7 @@ static fb_status end(struct fb_run *run, const fb_step_result *result, fb_error 
     /* A clean update closes the case: clean on all ranks, so that all of them close it in the same step. */
     if (!run->step.withheld && !run->step.vote_not_clean) run->case_id[0] = '\0';
     fb_run_spent(run, begun);
-    begun = run->os->monotonic_ns(run->os->ctx);
-    rec->duration_ns = (uint64_t)(begun - run->step.begun_ns);
-    fb_record_step(run);
-    run->record_ns = (uint64_t)(run->os->monotonic_ns(run->os->ctx) - begun);
-    run->last_step = rec->step;
-    run->step.open = 0;
+    close_step(run);
     return FB_OK;
 }
 
@@ -443,4 +450,34 @@ fb_status fb_step_end(struct fb_run *run, const fb_step_result *result, fb_error
     fb_status status = fb_run_misuse(run, end(run, result, err), err);
     fb_fpenv_leave(modes);
     return status;
+}
+
+/* ---- giving up ------------------------------------------------------------------------------------------------------------------- */
+
+static fb_status abandon(struct fb_run *run, fb_error *err)
+{
+    int64_t begun = fb_run_now(run);
+    fb_status status = fb_run_in_step(run, "abandon step", err);
+    fb_rec_step *rec;
+    if (status != FB_OK) return status;
+    rec = &run->step.rec;
+    if (run->step.applied) {
+        return fb_fail(err, FB_E_ORDER, "abandon step %lld: it was applied already; call fb_step_end", (long long)rec->step);
+    }
+    fb_cover_settle(run);
+    fb_findings_record(run);
+    rec->flags |= FB_STEP_SKIPPED | FB_STEP_ABANDONED;
+    if (rec->action < FB_SKIP) rec->action = FB_SKIP;
+    rec->loss_scale_after = rec->loss_scale_before;
+    fb_gate_end(&run->gate);
+    if (!run->proof_pending) fb_proof_take(run);
+    if (run->step.ballot_out) fb_record_pulse(run, FB_PULSE_ENDED, FB_SKIP); /* an intent that is over is not a vote that failed */
+    fb_run_spent(run, begun);
+    close_step(run);
+    return FB_OK;
+}
+
+fb_status fb_step_abandon(struct fb_run *run, fb_error *err)
+{
+    return fb_run_misuse(run, abandon(run, err), err);
 }

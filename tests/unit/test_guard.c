@@ -594,6 +594,43 @@ static void test_guard__unscale_by_one_writes_nothing(void **state)
     world_close(&w);
 }
 
+/* A trainer may give up a step of its own accord, at each point before the last gate, and go on with the next. */
+static void test_guard__a_step_given_up_changes_nothing_and_the_next_one_runs(void **state)
+{
+    world w;
+    fb_rec_step steps[8];
+    fb_step begin = FB_STEP_INIT;
+    fb_verdict verdict = FB_VERDICT_INIT;
+    int64_t words[4];
+    fb_error err;
+    (void)state;
+    world_init(&w, 1);
+    w.config.scaler.enabled = 1;
+    world_open(&w);
+    for (int point = 0; point < 3; point++) {
+        begin.step = point;
+        assert_int_equal(fb_step_begin(w.rank[0].run, &begin, &err), FB_OK);
+        if (point >= 1) assert_int_equal(fb_step_ballot(w.rank[0].run, words, &err), FB_OK);
+        if (point >= 2) assert_int_equal(fb_step_settle(w.rank[0].run, words, &verdict, &err), FB_OK);
+        assert_int_equal(fb_step_abandon(w.rank[0].run, &err), FB_OK);
+    }
+    assert_true(fb_run_loss_scale(w.rank[0].run) == 65536.0);
+    assert_int_equal(world_step(&w, 3, NULL, NULL), FB_PROCEED);
+    assert_int_equal(read_steps(&w, 0, steps, 8), 4);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(steps[i].flags & (FB_STEP_ABANDONED | FB_STEP_SKIPPED | FB_STEP_APPLIED | FB_STEP_GATED),
+                         FB_STEP_ABANDONED | FB_STEP_SKIPPED);
+    }
+    assert_int_equal(w.rank[0].run->ungated, 0);
+    /* What it had found is kept, and a change to the state all the same is exposed. */
+    begin.step = 4;
+    assert_int_equal(fb_step_begin(w.rank[0].run, &begin, &err), FB_OK);
+    assert_int_equal(fb_step_abandon(w.rank[0].run, &err), FB_OK);
+    w.rank[0].param[0][0] += 1.0f;
+    assert_int_equal(world_step(&w, 5, NULL, NULL), FB_HALT);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -620,6 +657,7 @@ int main(void)
         cmocka_unit_test(test_guard__bad_state_is_withheld_as_one_case_until_the_run_halts),
         cmocka_unit_test(test_guard__state_that_the_trainer_put_right_lets_updates_through_again),
         cmocka_unit_test(test_guard__unscale_by_one_writes_nothing),
+        cmocka_unit_test(test_guard__a_step_given_up_changes_nothing_and_the_next_one_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,9 +126,11 @@ static void test_misuse__every_call_out_of_order_names_what_was_expected(void **
     assert_int_equal(fb_step_settle(run, words, &verdict, &err), FB_OK);
     assert_int_equal(fb_step_apply(run, &err), FB_OK);
     EXPECT(fb_step_apply(run, &err), FB_E_ORDER, "applied already");
+    EXPECT(fb_step_abandon(run, &err), FB_E_ORDER, "applied already");
     EXPECT(fb_step_check(run, FB_LOCAL_GRAD, grads, 1, &err), FB_E_ORDER, "reduced and unscaled already");
     assert_int_equal(fb_step_end(run, &result, &err), FB_OK);
     EXPECT(fb_step_end(run, &result, &err), FB_E_ORDER, "no step is open");
+    EXPECT(fb_step_abandon(run, &err), FB_E_ORDER, "no step is open");
     EXPECT(fb_step_check(run, FB_LOSS, grads, 1, &err), FB_E_ORDER, "no step is open");
     world_close(&w);
 }
@@ -207,6 +209,7 @@ static void test_misuse__null_run_is_refused_by_every_call(void **state)
     EXPECT(fb_step_unscale(NULL, NULL, 0, 1.0, &sum_sq, &err), FB_E_USAGE, "run is NULL");
     EXPECT(fb_step_apply(NULL, &err), FB_E_USAGE, "run is NULL");
     EXPECT(fb_step_end(NULL, &result, &err), FB_E_USAGE, "run is NULL");
+    EXPECT(fb_step_abandon(NULL, &err), FB_E_USAGE, "run is NULL");
     EXPECT(fb_run_checkpoint(NULL, "x", 0, &ckpt, &err), FB_E_USAGE, "run is NULL");
     fb_run_close(NULL);
     assert_int_equal(fb_run_evidence_lost(NULL, NULL), 0);
