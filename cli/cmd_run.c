@@ -176,12 +176,13 @@ static void say_case(const run_job *job)
 
 static void say_nothing_guarded(const run_job *job)
 {
-    fprintf(stderr,
-            "firstbad: nothing was guarded: no program below this command opened run %s.\n"
-            "It has to link firstbad and call fb_run_open (docs/integrating.md). On several nodes the launcher must pass the "
-            "FIRSTBAD_\n"
-            "variables on, for example  mpirun -x FIRSTBAD_DIR -x FIRSTBAD_RUN_ID -x FIRSTBAD_ATTEMPT\n",
-            job->run_id);
+    fprintf(
+        stderr,
+        "firstbad: nothing was guarded: no program below this command left a ledger in run %s.\n"
+        "It has to link firstbad and call fb_run_open (docs/integrating.md); one that did and could not write here has said so\n"
+        "above. On several nodes the launcher must pass the FIRSTBAD_ variables on, for example\n"
+        "  mpirun -x FIRSTBAD_DIR -x FIRSTBAD_RUN_ID -x FIRSTBAD_ATTEMPT\n",
+        job->run_id);
 }
 
 static void say_undecided(const run_job *job)

@@ -153,6 +153,30 @@ static void undecided_no_vote(fb_report *report)
     }
 }
 
+/*
+ * A rank writes the record of a step before it votes in the next, and its pulse was read before its records, so a pulse that is
+ * more than a step ahead tells of records that are gone, in a run that goes on as well. Steps may be numbered by more than one.
+ */
+static void undecided_ends(fb_report *report)
+{
+    int64_t gap = 1;
+    uint64_t cut = 0, shown = 0;
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        if (report->ranks[i].step_gap > gap) gap = report->ranks[i].step_gap;
+    }
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        const fb_report_rank *rank = &report->ranks[i];
+        if (rank->state != FB_LEDGER_READ || !rank->has_pulse || !rank->steps || rank->pulse_step - gap <= rank->last_step)
+            continue;
+        if (cut++ == 0) shown = i;
+    }
+    if (!cut) return;
+    fb_notes_add(&report->undecided,
+                 "the ledger of rank %d%s ends at step %lld, and the rank had come to step %lld: records are gone",
+                 report->ranks[shown].rank, cut > 1 ? ", and of others," : "", (long long)report->ranks[shown].last_step,
+                 (long long)report->ranks[shown].pulse_step);
+}
+
 static void undecided_ledgers(fb_report *report)
 {
     uint64_t unreadable = 0, garbage = 0, lost = 0, silent = 0, foreign = 0;
@@ -170,7 +194,8 @@ static void undecided_ledgers(fb_report *report)
     }
     if (report->rank_count == 0) {
         fb_notes_add(&report->undecided, "attempt %d has no ledger: %s", report->attempt,
-                     report->has_case ? "a case was recorded, so they were lost or taken away" : "nothing was guarded");
+                     report->has_case ? "a case was recorded, so they were lost or taken away"
+                                      : "nothing was guarded, or nothing could be written");
     }
     if (report->rank_count && report->world < 0) fb_notes_add(&report->undecided, "how many ranks there were is not recorded");
     if (report->rank_count && report->missing) {
@@ -216,6 +241,7 @@ void fb_judge_status(fb_report *report)
 {
     undecided_no_vote(report);
     undecided_ledgers(report);
+    undecided_ends(report);
     undecided_coverage(report);
     if (report->has_case && (report->first != UINT64_MAX || !no_quorum_at(report, report->step))) {
         report->status = FB_WHY_CASE;

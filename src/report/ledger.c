@@ -52,7 +52,7 @@ fb_status fb_ledger_visit(const fb_os *os, const char *path, int what, fb_ledger
     fb_status status = fb_log_reader_open(&reader, os, path, err);
     if (status != FB_OK) return status;
     if (rank->state < FB_LEDGER_HEAD) rank->state = FB_LEDGER_HEAD;
-    read_pulse(reader, rank);
+    if (!rank->has_pulse) read_pulse(reader, rank); /* once, and before the records: a run that goes on is ahead of what was read */
     if (what & FB_VISIT_FROZEN) read_frozen(reader, fn, ctx);
     if (what & FB_VISIT_APPENDED) status = read_appended(reader, fn, ctx, rank, err);
     fb_log_reader_close(reader);
@@ -88,6 +88,7 @@ static fb_report_bad_step *known_bad_step(fb_report *report, int64_t step)
 static void survey_step(fb_report *report, fb_report_rank *rank, const fb_rec_step *step)
 {
     fb_report_bad_step *entry = known_bad_step(report, step->step);
+    if (rank->steps && step->step - rank->last_step > rank->step_gap) rank->step_gap = step->step - rank->last_step;
     if (rank->steps++ == 0) rank->first_step = step->step;
     rank->last_step = step->step;
     rank->duration_ns += step->duration_ns;

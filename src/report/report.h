@@ -68,6 +68,7 @@ typedef struct fb_report_rank {
     uint64_t lost;   /* records that could not be written */
     uint64_t bytes;  /* of the file */
     uint64_t steps, applied, gated, skipped, probing;
+    int64_t step_gap; /* largest distance between step records that follow each other */
     int64_t first_step, last_step;
     uint64_t duration_ns, guard_ns;
     fb_cover cover; /* without a bad step: the least of all applied updates; with one: of that step */

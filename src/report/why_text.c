@@ -434,18 +434,21 @@ static void case_text(fb_lines *lines, const fb_report *report)
     other_cases(lines, report);
 }
 
-static uint64_t most_steps(const fb_report *report)
+/* The most and the fewest steps that a rank recorded, of those that recorded any. */
+static uint64_t most_steps(const fb_report *report, uint64_t *fewest)
 {
     uint64_t steps = 0;
+    *fewest = UINT64_MAX;
     for (uint64_t i = 0; i < report->rank_count; i++) {
         if (report->ranks[i].steps > steps) steps = report->ranks[i].steps;
+        if (report->ranks[i].steps && report->ranks[i].steps < *fewest) *fewest = report->ranks[i].steps;
     }
     return steps;
 }
 
 static void steps_text(fb_lines *lines, const fb_report *report, const char *label)
 {
-    uint64_t steps = most_steps(report), applied = 0, gated = 0, probing = 0, read = 0, duration = 0, guard = 0;
+    uint64_t fewest, steps = most_steps(report, &fewest), applied = 0, gated = 0, probing = 0, read = 0, duration = 0, guard = 0;
     char a[32], b[32], c[32];
     fb_phrase phrase = {"", 0};
     for (uint64_t i = 0; i < report->rank_count; i++) {
@@ -457,6 +460,11 @@ static void steps_text(fb_lines *lines, const fb_report *report, const char *lab
         guard += rank->guard_ns;
         if (rank->probing > probing) probing = rank->probing;
     }
+    if (steps == 0) {
+        fb_lines_add(lines, label, NAMED, "no step of any rank");
+        return;
+    }
+    if (fewest < steps) fb_phrase_add(&phrase, "%s to ", fb_thousands(fewest, a));
     fb_phrase_add(&phrase, "%s step%s on %llu of ", fb_thousands(steps, a), plural(steps), (unsigned long long)read);
     if (report->world > 0) fb_phrase_add(&phrase, "%d rank%s", report->world, plural((uint64_t)report->world));
     else fb_phrase_add(&phrase, "an unknown number of ranks");

@@ -788,6 +788,49 @@ static void test_report__a_ledger_that_was_not_read_is_not_clean(void **state)
     fb_report_free(report);
 }
 
+static void fill_cut(ledger *one)
+{
+    put_good(one, 0, 3);
+    put_pulse(one, 5, 2, FB_PULSE_SETTLED); /* the record of step 4 comes before a vote in step 5 */
+}
+
+static void fill_killed(ledger *one)
+{
+    put_good(one, 0, 3);
+    put_pulse(one, 4, 2, FB_PULSE_SETTLED);
+}
+
+static void fill_tens(ledger *one)
+{
+    for (int64_t step = 0; step < 40; step += 10) put_step(one, step, FB_STEP_APPLIED | FB_STEP_GATED);
+    put_pulse(one, 40, 2, FB_PULSE_SETTLED);
+}
+
+static void test_report__a_ledger_that_lost_its_end_is_not_clean(void **state)
+{
+    fb_report *report = load_one(fill_cut);
+    (void)state;
+    assert_int_equal(report->status, FB_WHY_UNDECIDED);
+    assert_true(says(&report->undecided, "of rank 0 ends at step 3, and the rank had come to step 5"));
+    fb_report_free(report);
+}
+
+static void test_report__a_rank_killed_within_a_step_lost_no_record(void **state)
+{
+    fb_report *report = load_one(fill_killed);
+    (void)state;
+    assert_int_equal(report->status, FB_WHY_CLEAN);
+    fb_report_free(report);
+}
+
+static void test_report__steps_numbered_by_tens_lost_no_record(void **state)
+{
+    fb_report *report = load_one(fill_tens);
+    (void)state;
+    assert_int_equal(report->status, FB_WHY_CLEAN);
+    fb_report_free(report);
+}
+
 static void test_report__an_empty_case_folder_is_not_called_a_judgement(void **state)
 {
     fb_report *report;
@@ -1207,6 +1250,9 @@ int main(void)
         TEST(test_report__a_copied_ledger_does_not_stand_in_for_a_lost_one),
         TEST(test_report__a_ledger_of_another_run_is_not_clean),
         TEST(test_report__a_ledger_that_was_not_read_is_not_clean),
+        TEST(test_report__a_ledger_that_lost_its_end_is_not_clean),
+        TEST(test_report__a_rank_killed_within_a_step_lost_no_record),
+        TEST(test_report__steps_numbered_by_tens_lost_no_record),
         TEST(test_report__an_empty_case_folder_is_not_called_a_judgement),
         TEST(test_report__a_rank_that_never_voted_is_named),
         TEST(test_report__a_second_vote_that_one_rank_missed),
