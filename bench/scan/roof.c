@@ -32,12 +32,12 @@ int roof_wide(void)
     return __builtin_cpu_supports("avx512f") != 0;
 }
 
-AVX2 static uint64_t read_avx2(const uint8_t *p, size_t bytes, int ahead)
+AVX2 static uint64_t read_avx2(const uint8_t *p, size_t bytes, unsigned how)
 {
     __m256i a = _mm256_setzero_si256(), b = a, c = a, d = a, e = a, f = a, g = a, h = a;
     size_t i;
     for (i = 0; i + 256 <= bytes; i += 256) {
-        if (ahead) fb_ahead(p + i, 256);
+        fb_ahead(how, p + i, 256);
         a = _mm256_or_si256(a, _mm256_loadu_si256((const void *)(p + i)));
         b = _mm256_or_si256(b, _mm256_loadu_si256((const void *)(p + i + 32)));
         c = _mm256_or_si256(c, _mm256_loadu_si256((const void *)(p + i + 64)));
@@ -52,12 +52,12 @@ AVX2 static uint64_t read_avx2(const uint8_t *p, size_t bytes, int ahead)
     return (uint64_t)_mm256_extract_epi64(a, 0) | (uint64_t)_mm256_extract_epi64(a, 3);
 }
 
-AVX512 static uint64_t read_avx512(const uint8_t *p, size_t bytes, int ahead)
+AVX512 static uint64_t read_avx512(const uint8_t *p, size_t bytes, unsigned how)
 {
     __m512i a = _mm512_setzero_si512(), b = a, c = a, d = a;
     size_t i;
     for (i = 0; i + 256 <= bytes; i += 256) {
-        if (ahead) fb_ahead(p + i, 256);
+        fb_ahead(how, p + i, 256);
         a = _mm512_or_si512(a, _mm512_loadu_si512(p + i));
         b = _mm512_or_si512(b, _mm512_loadu_si512(p + i + 64));
         c = _mm512_or_si512(c, _mm512_loadu_si512(p + i + 128));
@@ -69,8 +69,8 @@ AVX512 static uint64_t read_avx512(const uint8_t *p, size_t bytes, int ahead)
 uint64_t roof_read(const void *data, size_t bytes, int wide)
 {
     /* Asking ahead helps from memory and only costs from a cache: each size gets the better one. */
-    int ahead = bytes > (64u << 20);
-    return wide ? read_avx512(data, bytes, ahead) : read_avx2(data, bytes, ahead);
+    unsigned how = bytes > (64u << 20) ? FB_AHEAD : 0;
+    return wide ? read_avx512(data, bytes, how) : read_avx2(data, bytes, how);
 }
 
 typedef struct share {
@@ -88,8 +88,8 @@ static void read_share(void *arg)
     size_t at;
     uint64_t folded = 0;
     while ((at = atomic_fetch_add(&s->next, CHUNK)) < s->bytes)
-        folded |= s->wide ? read_avx512(s->data + at, s->bytes - at < CHUNK ? s->bytes - at : CHUNK, 1)
-                          : read_avx2(s->data + at, s->bytes - at < CHUNK ? s->bytes - at : CHUNK, 1);
+        folded |= s->wide ? read_avx512(s->data + at, s->bytes - at < CHUNK ? s->bytes - at : CHUNK, FB_AHEAD)
+                          : read_avx2(s->data + at, s->bytes - at < CHUNK ? s->bytes - at : CHUNK, FB_AHEAD);
     atomic_fetch_or(&s->folded, folded);
 }
 

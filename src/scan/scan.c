@@ -38,7 +38,7 @@ static void verdict_work(void *arg)
             uint64_t start = block * walk->block_elements;
             size_t n = fb_walk_count(walk, block), at;
             if (start >= atomic_load_explicit(&task->first, memory_order_relaxed)) return;
-            at = fb_pass_locate(task->kernel, walk->format, fb_walk_read(walk, start, n, buffer), n);
+            at = fb_pass_locate(task->kernel, walk->format, fb_walk_how(walk), fb_walk_read(walk, start, n, buffer), n);
             if (at == n) continue;
             keep_smaller(&task->first, start + at);
             return;
@@ -87,6 +87,7 @@ static void statistics_into(statistics_task *task, fb_tally *tally)
     const fb_walk *walk = task->walk;
     uint8_t buffer[FB_BLOCK_BYTES];
     fb_raw_bins raw;
+    const unsigned how = FB_COUNTS | fb_walk_how(walk);
     fb_fpenv modes = fb_fpenv_enter();
     if (tally->bins) memset(&raw, 0, sizeof raw);
     for (;;) {
@@ -95,7 +96,7 @@ static void statistics_into(statistics_task *task, fb_tally *tally)
             uint64_t start = block * walk->block_elements;
             size_t n = fb_walk_count(walk, block);
             const uint8_t *data = fb_walk_read(walk, start, n, buffer);
-            fb_pass_block(task->kernel, walk->format, data, start, n, 1, tally);
+            fb_pass_block(task->kernel, walk->format, data, start, n, how, tally);
             if (tally->bins) fb_pass_histogram(walk->format, data, start, n, task->histogram, &raw);
         }
         if (tally->bins) fb_raw_bins_fold(walk->format, &raw, tally->bins);

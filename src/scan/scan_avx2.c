@@ -1,6 +1,7 @@
 /*
  * Kernels for AVX2 with F16C. Only these functions use those instructions; they are called after the CPU was asked.
- * Sums follow the lanes of docs/format/numbers.md, so they equal the reference bit for bit. No fused multiply-add: F64 needs none.
+ * Sums follow the lanes of docs/format/numbers.md, so they equal the reference bit for bit. Fused operations stand
+ * only where they give the same.
  * A tail is copied into a group padded with zeros, which add nothing to sums and are taken off the count of zeros.
  */
 #include "scan/scan_finite_math.h"
@@ -12,8 +13,8 @@
 #include "scan/scan_count.h"
 #include "scan/scan_fpenv.h"
 
-#define AVX2 __attribute__((target("avx2,f16c,popcnt")))
-#define BODY static inline __attribute__((always_inline, target("avx2,f16c,popcnt")))
+#define AVX2 __attribute__((target("avx2,fma,f16c,popcnt")))
+#define BODY static inline __attribute__((always_inline, target("avx2,fma,f16c,popcnt")))
 
 BODY __m256i load(const uint8_t *p)
 {
@@ -83,7 +84,7 @@ BODY uint64_t reduce(int bits, __m256i v, int smallest)
     return best;
 }
 
-BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const uint8_t *data, size_t n)
+BODY uint64_t peak_body(int bits, unsigned how, uint64_t flip_bits, uint64_t mask_bits, const uint8_t *data, size_t n)
 {
     const size_t step = 256 / (size_t)bits;
     const __m256i flip = broadcast(bits, flip_bits), mask = broadcast(bits, mask_bits);
@@ -91,7 +92,7 @@ BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const 
     uint64_t peak, tail;
     size_t i = 0;
     for (; i + 4 * step <= n; i += 4 * step, data += 128) {
-        fb_ahead(data, 128);
+        fb_ahead(how, data, 128);
         m0 = max_of(bits, m0, _mm256_and_si256(_mm256_xor_si256(load(data), flip), mask));
         m1 = max_of(bits, m1, _mm256_and_si256(_mm256_xor_si256(load(data + 32), flip), mask));
         m2 = max_of(bits, m2, _mm256_and_si256(_mm256_xor_si256(load(data + 64), flip), mask));
@@ -106,16 +107,16 @@ BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const 
     return peak;
 }
 
-AVX2 static uint64_t avx2_peak(const fb_format *format, const uint8_t *data, size_t n)
+AVX2 static uint64_t avx2_peak(const fb_format *format, unsigned how, const uint8_t *data, size_t n)
 {
     /* Constants, so that a format without a flip pays nothing for it. */
     switch (format->part_bits) {
     case 8:
-        if (format->test_mask == 0x7f) return peak_body(8, 0, 0x7f, data, n);
-        return peak_body(8, format->test_flip, 0xff, data, n);
-    case 16: return peak_body(16, 0, 0x7fff, data, n);
-    case 32: return peak_body(32, 0, 0x7fffffff, data, n);
-    default: return peak_body(64, 0, UINT64_MAX >> 1, data, n);
+        if (format->test_mask == 0x7f) return peak_body(8, how, 0, 0x7f, data, n);
+        return peak_body(8, how, format->test_flip, 0xff, data, n);
+    case 16: return peak_body(16, how, 0, 0x7fff, data, n);
+    case 32: return peak_body(32, how, 0, 0x7fffffff, data, n);
+    default: return peak_body(64, how, 0, UINT64_MAX >> 1, data, n);
     }
 }
 
@@ -192,41 +193,35 @@ BODY __m256d add_square(__m256d lane, __m256d v)
     return _mm256_add_pd(lane, _mm256_mul_pd(v, v));
 }
 
-/* 32 parts of 64 or 32 bits: lane i takes part i. */
-BODY void wide_group(int bits, int statistics, const uint8_t *p, __m256d lanes[8], seen *s)
+/* 32 parts of 64 bits: lane i takes part i. */
+BODY void wide_group(int statistics, const uint8_t *p, __m256d lanes[8], seen *s)
 {
     int k;
     for (k = 0; k < 8; k++) {
-        if (bits == 64) {
-            __m256i v = load(p + 32 * k);
-            see(64, statistics, v, s);
-            lanes[k] = add_square(lanes[k], _mm256_castsi256_pd(v));
-        } else {
-            if (k % 2 == 0) see(32, statistics, load(p + 16 * k), s);
-            lanes[k] = add_square(lanes[k], _mm256_cvtps_pd(_mm_castsi128_ps(load_half(p + 16 * k))));
-        }
+        __m256i v = load(p + 32 * k);
+        see(64, statistics, v, s);
+        lanes[k] = add_square(lanes[k], _mm256_castsi256_pd(v));
     }
 }
 
-BODY void wide_block(const fb_format *format, int bits, int statistics, const uint8_t *data, size_t n, fb_block *out)
+BODY void wide_block(const fb_format *format, int statistics, unsigned how, const uint8_t *data, size_t n, fb_block *out)
 {
-    const size_t group_bytes = 4 * (size_t)bits;
     __m256d lanes[8];
     double flat[32];
     uint8_t rest[256] = {0};
-    size_t padding = (32 - n % 32) % 32, i;
-    seen s = see_nothing(format, bits);
+    size_t i;
+    seen s = see_nothing(format, 64);
     for (i = 0; i < 8; i++) lanes[i] = _mm256_setzero_pd();
-    for (i = 0; i + 32 <= n; i += 32, data += group_bytes) {
-        fb_ahead(data, group_bytes);
-        wide_group(bits, statistics, data, lanes, &s);
+    for (i = 0; i + 32 <= n; i += 32) {
+        fb_ahead(how, data + 8 * i, 256);
+        wide_group(statistics, data + 8 * i, lanes, &s);
     }
     if (i < n) {
-        memcpy(rest, data, (n - i) * (size_t)bits / 8);
-        wide_group(bits, statistics, rest, lanes, &s);
+        memcpy(rest, data + 8 * i, 8 * (n - i));
+        wide_group(statistics, rest, lanes, &s);
     }
     for (i = 0; i < 8; i++) _mm256_storeu_pd(flat + 4 * i, lanes[i]);
-    see_end(bits, statistics, &s, padding, out);
+    see_end(64, statistics, &s, (32 - n % 32) % 32, out);
     out->sum = fb_lanes_sum(flat, 32);
 }
 
@@ -241,126 +236,138 @@ BODY void add_quads(__m256 quads, __m256d lanes[2])
     lanes[1] = _mm256_add_pd(lanes[1], _mm256_cvtps_pd(_mm256_extractf128_ps(quads, 1)));
 }
 
+enum { QUAD_F32, QUAD_BF16, QUAD_F16, QUAD_E4, QUAD_E5 };
+
+BODY int bits_of(int kind)
+{
+    return kind == QUAD_F32 ? 32 : kind == QUAD_E4 || kind == QUAD_E5 ? 8 : 16;
+}
+
 /* BF16: a register holds 8 pairs of neighbours; the even one of a pair is moved up, the odd one is masked. */
 BODY __m256 square_pairs(__m256i v)
 {
     __m256 even = _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
     __m256 odd = _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000)));
-    return _mm256_add_ps(square(even), square(odd));
-}
-
-BODY void bf16_group(int statistics, const uint8_t *p, __m256d lanes[4], seen *s)
-{
-    __m256i v0 = load(p), v1 = load(p + 32), v2 = load(p + 64), v3 = load(p + 96);
-    see(16, statistics, v0, s);
-    see(16, statistics, v1, s);
-    see(16, statistics, v2, s);
-    see(16, statistics, v3, s);
-    add_quads(_mm256_add_ps(square_pairs(v0), square_pairs(v2)), lanes);
-    add_quads(_mm256_add_ps(square_pairs(v1), square_pairs(v3)), lanes + 2);
+    return _mm256_fmadd_ps(even, even, square(odd));
 }
 
 /* Codes of 8 bits become F16 codes that differ from their values by a power of two; the sign does not matter for a square. */
-BODY __m128i eight_halves(int bits, int e5, const uint8_t *p)
+BODY __m256 eight_floats(int kind, const uint8_t *p)
 {
     __m128i wide;
-    if (bits == 16) return load_half(p);
+    if (kind == QUAD_F32) return _mm256_castsi256_ps(load(p));
+    if (kind == QUAD_F16) return _mm256_cvtph_ps(load_half(p));
     wide = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p));
-    if (e5) return _mm_slli_epi16(wide, 8);
-    return _mm_slli_epi16(_mm_and_si128(wide, _mm_set1_epi16(0x7f)), 7);
+    if (kind == QUAD_E5) return _mm256_cvtph_ps(_mm_slli_epi16(wide, 8));
+    return _mm256_cvtph_ps(_mm_slli_epi16(_mm_and_si128(wide, _mm_set1_epi16(0x7f)), 7));
 }
 
-BODY void rows_group(int bits, int e5, int statistics, const uint8_t *p, __m256d lanes[4], seen *s)
+/* (a + b) + (c + d). Squares of F16 and less are exact, so that fused operations give the same. */
+BODY __m256 sum_of_squares(int kind, __m256 a, __m256 b, __m256 c, __m256 d)
 {
-    size_t row = 2 * (size_t)bits; /* bytes of 16 parts */
-    size_t half;
-    int k;
-    for (k = 0; k < bits / 4; k++) see(bits, statistics, load(p + 32 * k), s);
-    for (half = 0; half < 2; half++, p += row / 2) {
-        __m256 a = square(_mm256_cvtph_ps(eight_halves(bits, e5, p)));
-        __m256 b = square(_mm256_cvtph_ps(eight_halves(bits, e5, p + row)));
-        __m256 c = square(_mm256_cvtph_ps(eight_halves(bits, e5, p + 2 * row)));
-        __m256 d = square(_mm256_cvtph_ps(eight_halves(bits, e5, p + 3 * row)));
-        add_quads(_mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d)), lanes + 2 * half);
+    if (kind == QUAD_F32) return _mm256_add_ps(_mm256_add_ps(square(a), square(b)), _mm256_add_ps(square(c), square(d)));
+    return _mm256_add_ps(_mm256_fmadd_ps(b, b, square(a)), _mm256_fmadd_ps(d, d, square(c)));
+}
+
+/* Quads 8 * half to 8 * half + 7 of 64 parts. */
+BODY __m256 quads_of(int kind, const uint8_t *p, size_t half)
+{
+    const size_t row = 2 * (size_t)bits_of(kind);
+    p += half * (kind == QUAD_BF16 ? 32 : row / 2);
+    if (kind == QUAD_BF16) return _mm256_add_ps(square_pairs(load(p)), square_pairs(load(p + 64)));
+    return sum_of_squares(kind, eight_floats(kind, p), eight_floats(kind, p + row), eight_floats(kind, p + 2 * row),
+                          eight_floats(kind, p + 3 * row));
+}
+
+/* 64 parts of F32, 128 of the others. */
+BODY void quad_group(int kind, int statistics, const uint8_t *p, size_t group_bytes, __m256d lanes[4], seen *s)
+{
+    size_t i;
+    for (i = 0; i < group_bytes; i += 32) see(bits_of(kind), statistics, load(p + i), s);
+    for (i = 0; i < 2; i++) {
+        __m256 sums = quads_of(kind, p, i);
+        if (kind != QUAD_F32) sums = _mm256_add_ps(sums, quads_of(kind, p + group_bytes / 2, i));
+        add_quads(sums, lanes + 2 * i);
     }
 }
 
-enum { QUAD_BF16, QUAD_F16, QUAD_E4, QUAD_E5 };
-
-BODY void quad_group(int kind, int statistics, const uint8_t *p, __m256d lanes[4], seen *s)
+BODY void quad_end(int bits, int statistics, __m256d lanes[4], const seen *s, size_t padding, fb_block *out)
 {
-    switch (kind) {
-    case QUAD_BF16: bf16_group(statistics, p, lanes, s); break;
-    case QUAD_F16: rows_group(16, 0, statistics, p, lanes, s); break;
-    case QUAD_E4: rows_group(8, 0, statistics, p, lanes, s); break;
-    default: rows_group(8, 1, statistics, p, lanes, s); break;
-    }
-}
-
-BODY void quad_block(const fb_format *format, int kind, int statistics, const uint8_t *data, size_t n, fb_block *out)
-{
-    const int bits = kind == QUAD_BF16 || kind == QUAD_F16 ? 16 : 8;
-    const size_t group_bytes = 8 * (size_t)bits;
-    __m256d lanes[4];
     double flat[16];
-    uint8_t rest[128] = {0};
-    size_t padding = (64 - n % 64) % 64, i;
-    seen s = see_nothing(format, bits);
+    size_t i;
+    for (i = 0; i < 4; i++) _mm256_storeu_pd(flat + 4 * i, lanes[i]);
+    see_end(bits, statistics, s, padding, out);
+    out->sum = fb_lanes_sum(flat, 16);
+}
+
+BODY void quad_block(const fb_format *format, int kind, int statistics, unsigned how, const uint8_t *data, size_t n, fb_block *out)
+{
+    const size_t bits = (size_t)bits_of(kind), group = kind == QUAD_F32 ? 64 : 128, group_bytes = group * bits / 8;
+    __m256d lanes[4];
+    uint8_t rest[256] = {0};
+    size_t i;
+    seen s = see_nothing(format, (int)bits);
     for (i = 0; i < 4; i++) lanes[i] = _mm256_setzero_pd();
-    for (i = 0; i + 64 <= n; i += 64, data += group_bytes) {
-        fb_ahead(data, group_bytes);
-        quad_group(kind, statistics, data, lanes, &s);
+    for (i = 0; i + group <= n; i += group, data += group_bytes) {
+        fb_ahead(how, data, group_bytes);
+        quad_group(kind, statistics, data, group_bytes, lanes, &s);
     }
     if (i < n) {
-        memcpy(rest, data, (n - i) * (size_t)bits / 8);
-        quad_group(kind, statistics, rest, lanes, &s);
+        memcpy(rest, data, (n - i) * bits / 8);
+        quad_group(kind, statistics, rest, group_bytes, lanes, &s);
     }
-    for (i = 0; i < 4; i++) _mm256_storeu_pd(flat + 4 * i, lanes[i]);
-    see_end(bits, statistics, &s, padding, out);
-    out->sum = fb_lanes_sum(flat, 16) * fb_pow2(format->fast_shift);
+    quad_end((int)bits, statistics, lanes, &s, (group - n % group) % group, out);
+    out->sum *= fb_pow2(format->fast_shift);
 }
 
 /* One function an operation and format, not inlined: the floating-point modes are set around them. */
-#define BLOCK(name, call, ...)                                                                                              \
-    AVX2 static __attribute__((noinline)) void name##_plain(const fb_format *f, const uint8_t *p, size_t n, fb_block *out)  \
-    {                                                                                                                       \
-        call(f, __VA_ARGS__, 0, p, n, out);                                                                                 \
-    }                                                                                                                       \
-    AVX2 static __attribute__((noinline)) void name##_counts(const fb_format *f, const uint8_t *p, size_t n, fb_block *out) \
-    {                                                                                                                       \
-        call(f, __VA_ARGS__, 1, p, n, out);                                                                                 \
-        fb_count_rare(f, p, n, out);                                                                                        \
-    }                                                                                                                       \
-    static void name(const fb_format *f, const uint8_t *p, size_t n, int statistics, fb_block *out)                         \
-    {                                                                                                                       \
-        if (statistics) name##_counts(f, p, n, out);                                                                        \
-        else name##_plain(f, p, n, out);                                                                                    \
+#define BLOCK(name, call, ...)                                                                                                    \
+    AVX2 static                                                                                                                   \
+        __attribute__((noinline)) void name##_plain(const fb_format *f, unsigned how, const uint8_t *p, size_t n, fb_block *out)  \
+    {                                                                                                                             \
+        call(f, __VA_ARGS__ 0, how, p, n, out);                                                                                   \
+    }                                                                                                                             \
+    AVX2 static                                                                                                                   \
+        __attribute__((noinline)) void name##_counts(const fb_format *f, unsigned how, const uint8_t *p, size_t n, fb_block *out) \
+    {                                                                                                                             \
+        call(f, __VA_ARGS__ 1, how, p, n, out);                                                                                   \
+        fb_count_rare(f, p, n, out);                                                                                              \
+    }                                                                                                                             \
+    static void name(const fb_format *f, unsigned how, const uint8_t *p, size_t n, fb_block *out)                                 \
+    {                                                                                                                             \
+        if (how & FB_COUNTS) name##_counts(f, how, p, n, out);                                                                    \
+        else name##_plain(f, how, p, n, out);                                                                                     \
     }
-BLOCK(block_f64, wide_block, 64)
-BLOCK(block_f32, wide_block, 32)
-BLOCK(block_f16, quad_block, QUAD_F16)
-BLOCK(block_bf16, quad_block, QUAD_BF16)
-BLOCK(block_e4, quad_block, QUAD_E4)
-BLOCK(block_e5, quad_block, QUAD_E5)
+#define NO_KIND
+BLOCK(block_f64, wide_block, NO_KIND)
+BLOCK(block_f32, quad_block, QUAD_F32, )
+BLOCK(block_f16, quad_block, QUAD_F16, )
+BLOCK(block_bf16, quad_block, QUAD_BF16, )
+BLOCK(block_e4, quad_block, QUAD_E4, )
+BLOCK(block_e5, quad_block, QUAD_E5, )
 
-static void avx2_block(const fb_format *format, const uint8_t *data, size_t n, int statistics, fb_block *out)
+static void avx2_block(const fb_format *format, unsigned how, const uint8_t *data, size_t n, fb_block *out)
 {
     fb_fpenv modes;
     switch (format->dtype) {
     case FB_F64:
-    case FB_C128: block_f64(format, data, n, statistics, out); return;
+    case FB_C128: block_f64(format, how, data, n, out); return;
     case FB_F32:
-    case FB_C64: block_f32(format, data, n, statistics, out); return;
-    case FB_F16: block_f16(format, data, n, statistics, out); return;
+    case FB_C64:
+        modes = fb_fpenv_enter_flushing();
+        block_f32(format, how, data, n, out);
+        fb_fpenv_leave(modes);
+        return;
+    case FB_F16: block_f16(format, how, data, n, out); return;
     case FB_BF16:
         modes = fb_fpenv_enter_flushing();
-        block_bf16(format, data, n, statistics, out);
+        block_bf16(format, how, data, n, out);
         fb_fpenv_leave(modes);
         return;
     case FB_F8_E4M3FN:
-    case FB_F8_E4M3FNUZ: block_e4(format, data, n, statistics, out); return;
-    case FB_F8_E5M2: block_e5(format, data, n, statistics, out); return;
-    default: fb_kernel_ref.block(format, data, n, statistics, out); return;
+    case FB_F8_E4M3FNUZ: block_e4(format, how, data, n, out); return;
+    case FB_F8_E5M2: block_e5(format, how, data, n, out); return;
+    default: fb_kernel_ref.block(format, how, data, n, out); return;
     }
 }
 
@@ -381,7 +388,7 @@ AVX2 static __attribute__((noinline)) size_t scale_f64(const uint8_t *source, ui
     __m256d f = _mm256_set1_pd(factor);
     size_t i;
     for (i = 0; i + 4 <= n; i += 4) {
-        fb_ahead(source + 8 * i, 64);
+        fb_ahead(FB_AHEAD, source + 8 * i, 64);
         _mm256_storeu_pd((double *)(void *)(target + 8 * i), _mm256_mul_pd(_mm256_castsi256_pd(load(source + 8 * i)), f));
     }
     return i;
@@ -392,7 +399,7 @@ AVX2 static __attribute__((noinline)) size_t scale_f32(const uint8_t *source, ui
     __m256 f = _mm256_set1_ps((float)factor);
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
-        fb_ahead(source + 4 * i, 64);
+        fb_ahead(FB_AHEAD, source + 4 * i, 64);
         _mm256_storeu_ps((float *)(void *)(target + 4 * i), _mm256_mul_ps(_mm256_castsi256_ps(load(source + 4 * i)), f));
     }
     return i;
@@ -404,7 +411,7 @@ AVX2 static __attribute__((noinline)) size_t scale_bf16(const uint8_t *source, u
     __m256i upper = _mm256_set1_epi32((int)0xffff0000);
     size_t i;
     for (i = 0; i + 16 <= n; i += 16) {
-        fb_ahead(source + 2 * i, 64);
+        fb_ahead(FB_AHEAD, source + 2 * i, 64);
         __m256i v = load(source + 2 * i);
         __m256 even = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(v, 16)), f);
         __m256 odd = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_and_si256(v, upper)), f);
@@ -420,8 +427,8 @@ AVX2 static __attribute__((noinline)) size_t scale_f16(const uint8_t *source, ui
     __m256 f = _mm256_set1_ps((float)factor);
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
-        fb_ahead(source + 2 * i, 64);
-        _mm256_storeu_ps((float *)(void *)(target + 4 * i), _mm256_mul_ps(_mm256_cvtph_ps(load_half(source + 2 * i)), f));
+        fb_ahead(FB_AHEAD, source + 2 * i, 64);
+        _mm256_storeu_ps((float *)(void *)(target + 4 * i), _mm256_mul_ps(eight_floats(QUAD_F16, source + 2 * i), f));
     }
     return i;
 }
@@ -439,43 +446,63 @@ static void avx2_scale(const fb_format *format, const uint8_t *source, uint8_t *
     fb_kernel_ref.scale(format, source + done * fb_format_part_bytes(format), target + done * target_bytes, n - done, factor);
 }
 
-/* wide_group for 32 F32, multiplied and stored on the way. */
-BODY void scaled_group(const uint8_t *p, uint8_t *target, __m256 factor, __m256d lanes[8], seen *s)
+/* ---- multiply and judge ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Products must keep their subnormals and squares must lose theirs, in one loop and so in one floating-point mode: what is below 2^-63
+ * is taken as zero, whose square is the same as a flushed one.
+ */
+BODY __m256 judged_square(__m256 v, seen *s)
 {
-    int k;
-    for (k = 0; k < 4; k++) {
-        __m256 v = _mm256_mul_ps(_mm256_castsi256_ps(load(p + 32 * k)), factor);
-        _mm256_storeu_ps((float *)(void *)(target + 32 * k), v);
-        see(32, 0, _mm256_castps_si256(v), s);
-        lanes[2 * k] = add_square(lanes[2 * k], _mm256_cvtps_pd(_mm256_castps256_ps128(v)));
-        lanes[2 * k + 1] = add_square(lanes[2 * k + 1], _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1)));
+    __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(v), s->mask);
+    __m256i counts = _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32((64 << 23) - 1));
+    s->peak = _mm256_max_epu32(s->peak, magnitude);
+    return square(_mm256_castsi256_ps(_mm256_and_si256(magnitude, counts)));
+}
+
+/* 64 elements of F32 or F16 into F32. */
+BODY void scaled_group(int kind, const uint8_t *p, uint8_t *target, __m256 factor, __m256d lanes[4], seen *s)
+{
+    const size_t row = 2 * (size_t)bits_of(kind);
+    size_t half, k;
+    for (half = 0; half < 2; half++) {
+        __m256 squares[4];
+        for (k = 0; k < 4; k++) {
+            __m256 v = _mm256_mul_ps(eight_floats(kind, p + k * row + half * row / 2), factor);
+            _mm256_storeu_ps((float *)(void *)(target + 64 * k + 32 * half), v);
+            squares[k] = judged_square(v, s);
+        }
+        add_quads(_mm256_add_ps(_mm256_add_ps(squares[0], squares[1]), _mm256_add_ps(squares[2], squares[3])), lanes + 2 * half);
     }
 }
 
-AVX2 static __attribute__((noinline)) int avx2_scale_block(const fb_format *format, const uint8_t *source, uint8_t *target,
-                                                           size_t n, double factor, fb_block *out)
+BODY void scaled_block(int kind, unsigned how, const uint8_t *source, uint8_t *target, size_t n, double factor, fb_block *out)
 {
+    const size_t bytes = (size_t)bits_of(kind) / 8;
     __m256 f = _mm256_set1_ps((float)factor);
-    __m256d lanes[8];
-    double flat[32];
-    uint8_t rest[128] = {0};
+    __m256d lanes[4];
+    uint8_t rest[256] = {0}, products[256];
     size_t i;
-    seen s;
-    if (format->dtype != FB_F32) return 0;
-    s = see_nothing(format, 32);
-    for (i = 0; i < 8; i++) lanes[i] = _mm256_setzero_pd();
-    for (i = 0; i + 32 <= n; i += 32, source += 128, target += 128) {
-        fb_ahead(source, 128);
-        scaled_group(source, target, f, lanes, &s);
+    seen s = see_nothing(fb_format_of(FB_F32), 32);
+    for (i = 0; i < 4; i++) lanes[i] = _mm256_setzero_pd();
+    for (i = 0; i + 64 <= n; i += 64, source += 64 * bytes, target += 256) {
+        fb_ahead(how, source, 64 * bytes);
+        scaled_group(kind, source, target, f, lanes, &s);
     }
     if (i < n) {
-        memcpy(rest, source, (n - i) * 4);
-        scaled_group(rest, rest, f, lanes, &s);
-        memcpy(target, rest, (n - i) * 4);
+        memcpy(rest, source, (n - i) * bytes);
+        scaled_group(kind, rest, products, f, lanes, &s);
+        memcpy(target, products, (n - i) * 4);
     }
-    for (i = 0; i < 8; i++) _mm256_storeu_pd(flat + 4 * i, lanes[i]);
-    see_end(32, 0, &s, 0, out);
-    out->sum = fb_lanes_sum(flat, 32);
+    quad_end(32, 0, lanes, &s, 0, out);
+}
+
+AVX2 static __attribute__((noinline)) int avx2_scale_block(const fb_format *format, unsigned how, const uint8_t *source,
+                                                           uint8_t *target, size_t n, double factor, fb_block *out)
+{
+    if (format->dtype == FB_F32) scaled_block(QUAD_F32, how, source, target, n, factor, out);
+    else if (format->dtype == FB_F16) scaled_block(QUAD_F16, how, source, target, n, factor, out);
+    else return 0;
     return 1;
 }
 

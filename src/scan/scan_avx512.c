@@ -10,8 +10,9 @@
 #include "scan/scan_count.h"
 #include "scan/scan_fpenv.h"
 
-#define TARGET "avx512f,avx512bw,avx512vl,avx512dq,f16c,popcnt"
+#define TARGET "avx512f,avx512bw,avx512vl,avx512dq,fma,f16c,popcnt"
 #define AVX512 __attribute__((target(TARGET)))
+#define AVX512_BF16 __attribute__((target(TARGET ",avx512bf16")))
 #define BODY static inline __attribute__((always_inline, target(TARGET)))
 
 BODY __m512i load(const uint8_t *p)
@@ -71,27 +72,42 @@ BODY uint64_t zeros_of(int bits, __m512i v)
     }
 }
 
+/* Largest or smallest part of a register. In registers: these few steps are all that is between two blocks. */
 BODY uint64_t reduce(int bits, __m512i v, int smallest)
 {
-    uint8_t bytes[64];
-    uint64_t best;
-    size_t i, width = (size_t)bits / 8;
-    _mm512_storeu_si512((void *)bytes, v);
-    best = fb_part_bits(bytes, width, 0);
-    for (i = 1; i < 64 / width; i++) {
-        uint64_t part = fb_part_bits(bytes, width, i);
-        if (smallest ? part < best : part > best) best = part;
-    }
-    return best;
+    __m256i half = _mm512_castsi512_si256(v), other = _mm512_extracti64x4_epi64(v, 1);
+    __m128i quarter, fourth, none = _mm_set1_epi32(-1);
+    if (bits == 64) return smallest ? _mm512_reduce_min_epu64(v) : _mm512_reduce_max_epu64(v);
+    if (bits == 32) return smallest ? _mm512_reduce_min_epu32(v) : _mm512_reduce_max_epu32(v);
+    if (bits == 16) half = smallest ? _mm256_min_epu16(half, other) : _mm256_max_epu16(half, other);
+    else half = smallest ? _mm256_min_epu8(half, other) : _mm256_max_epu8(half, other);
+    quarter = _mm256_castsi256_si128(half);
+    fourth = _mm256_extracti128_si256(half, 1);
+    if (bits == 16) quarter = smallest ? _mm_min_epu16(quarter, fourth) : _mm_max_epu16(quarter, fourth);
+    else quarter = smallest ? _mm_min_epu8(quarter, fourth) : _mm_max_epu8(quarter, fourth);
+    /* There is one instruction for it, the smallest of eight; the largest is the smallest complement. */
+    if (!smallest) quarter = _mm_xor_si128(quarter, none);
+    if (bits == 8) quarter = _mm_min_epu8(quarter, _mm_srli_epi16(quarter, 8));
+    if (bits == 8) quarter = _mm_and_si128(quarter, _mm_set1_epi16(0xff));
+    quarter = _mm_minpos_epu16(quarter);
+    return ((uint64_t)_mm_extract_epi16(quarter, 0) ^ (smallest ? 0 : UINT64_MAX)) & ((UINT64_C(1) << bits) - 1);
 }
 
-BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const uint8_t *data, size_t n)
+/* fb_lanes_sum of eight lanes. */
+BODY double eight_lanes_sum(__m512d v)
+{
+    __m256d four = _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1));
+    __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
+
+BODY uint64_t peak_body(int bits, unsigned how, uint64_t flip_bits, uint64_t mask_bits, const uint8_t *data, size_t n)
 {
     const __m512i flip = broadcast(bits, flip_bits), mask = broadcast(bits, mask_bits);
     __m512i m0 = _mm512_setzero_si512(), m1 = m0, m2 = m0, m3 = m0;
     size_t bytes = n * (size_t)bits / 8, i = 0;
     for (; i + 256 <= bytes; i += 256) {
-        fb_ahead(data + i, 256);
+        fb_ahead(how, data + i, 256);
         m0 = max_of(bits, m0, _mm512_and_si512(_mm512_xor_si512(load(data + i), flip), mask));
         m1 = max_of(bits, m1, _mm512_and_si512(_mm512_xor_si512(load(data + i + 64), flip), mask));
         m2 = max_of(bits, m2, _mm512_and_si512(_mm512_xor_si512(load(data + i + 128), flip), mask));
@@ -107,15 +123,15 @@ BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const 
     return reduce(bits, max_of(bits, max_of(bits, m0, m1), max_of(bits, m2, m3)), 0);
 }
 
-AVX512 static uint64_t avx512_peak(const fb_format *format, const uint8_t *data, size_t n)
+AVX512 static uint64_t avx512_peak(const fb_format *format, unsigned how, const uint8_t *data, size_t n)
 {
     switch (format->part_bits) {
     case 8:
-        if (format->test_mask == 0x7f) return peak_body(8, 0, 0x7f, data, n);
-        return peak_body(8, format->test_flip, 0xff, data, n);
-    case 16: return peak_body(16, 0, 0x7fff, data, n);
-    case 32: return peak_body(32, 0, 0x7fffffff, data, n);
-    default: return peak_body(64, 0, UINT64_MAX >> 1, data, n);
+        if (format->test_mask == 0x7f) return peak_body(8, how, 0, 0x7f, data, n);
+        return peak_body(8, how, format->test_flip, 0xff, data, n);
+    case 16: return peak_body(16, how, 0, 0x7fff, data, n);
+    case 32: return peak_body(32, how, 0, 0x7fffffff, data, n);
+    default: return peak_body(64, how, 0, UINT64_MAX >> 1, data, n);
     }
 }
 
@@ -161,42 +177,34 @@ BODY __m512d add_square(__m512d lane, __m512d v)
     return _mm512_add_pd(lane, _mm512_mul_pd(v, v));
 }
 
-/* 32 parts of 64 or 32 bits. */
-BODY void wide_group(int bits, int statistics, const uint8_t *p, __m512d lanes[4], seen *s)
+/* 32 parts of 64 bits. */
+BODY void wide_group(int statistics, const uint8_t *p, __m512d lanes[4], seen *s)
 {
     int k;
     for (k = 0; k < 4; k++) {
-        if (bits == 64) {
-            __m512i v = load(p + 64 * k);
-            see(64, statistics, v, s);
-            lanes[k] = add_square(lanes[k], _mm512_castsi512_pd(v));
-        } else {
-            if (k % 2 == 0) see(32, statistics, load(p + 32 * k), s);
-            lanes[k] = add_square(lanes[k], _mm512_cvtps_pd(_mm256_loadu_ps((const float *)(const void *)(p + 32 * k))));
-        }
+        __m512i v = load(p + 64 * k);
+        see(64, statistics, v, s);
+        lanes[k] = add_square(lanes[k], _mm512_castsi512_pd(v));
     }
 }
 
-BODY void wide_block(const fb_format *format, int bits, int statistics, const uint8_t *data, size_t n, fb_block *out)
+BODY void wide_block(const fb_format *format, int statistics, unsigned how, const uint8_t *data, size_t n, fb_block *out)
 {
-    const size_t group_bytes = 4 * (size_t)bits;
     __m512d lanes[4];
-    double flat[32];
     uint8_t rest[256] = {0};
-    size_t padding = (32 - n % 32) % 32, i;
-    seen s = see_nothing(format, bits);
+    size_t i;
+    seen s = see_nothing(format, 64);
     for (i = 0; i < 4; i++) lanes[i] = _mm512_setzero_pd();
-    for (i = 0; i + 32 <= n; i += 32, data += group_bytes) {
-        fb_ahead(data, group_bytes);
-        wide_group(bits, statistics, data, lanes, &s);
+    for (i = 0; i + 32 <= n; i += 32) {
+        fb_ahead(how, data + 8 * i, 256);
+        wide_group(statistics, data + 8 * i, lanes, &s);
     }
     if (i < n) {
-        memcpy(rest, data, (n - i) * (size_t)bits / 8);
-        wide_group(bits, statistics, rest, lanes, &s);
+        memcpy(rest, data + 8 * i, 8 * (n - i));
+        wide_group(statistics, rest, lanes, &s);
     }
-    for (i = 0; i < 4; i++) _mm512_storeu_pd(flat + 8 * i, lanes[i]);
-    see_end(bits, statistics, &s, padding, out);
-    out->sum = fb_lanes_sum(flat, 32);
+    see_end(64, statistics, &s, (32 - n % 32) % 32, out);
+    out->sum = eight_lanes_sum(_mm512_add_pd(_mm512_add_pd(lanes[0], lanes[2]), _mm512_add_pd(lanes[1], lanes[3])));
 }
 
 BODY __m512 square(__m512 v)
@@ -210,105 +218,170 @@ BODY void add_quads(__m512 quads, __m512d lanes[2])
     lanes[1] = _mm512_add_pd(lanes[1], _mm512_cvtps_pd(_mm512_extractf32x8_ps(quads, 1)));
 }
 
+/* Kinds of quads. DOT: BF16 with the instruction that does what square_pairs does. */
+enum { QUAD_F32, QUAD_BF16, QUAD_DOT, QUAD_F16, QUAD_E4, QUAD_E5 };
+
+BODY int bits_of(int kind)
+{
+    return kind == QUAD_F32 ? 32 : kind == QUAD_E4 || kind == QUAD_E5 ? 8 : 16;
+}
+
 BODY __m512 square_pairs(__m512i v)
 {
     __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
     __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000)));
-    return _mm512_add_ps(square(even), square(odd));
+    return _mm512_fmadd_ps(even, even, square(odd));
 }
 
-BODY __m512 sixteen_floats(int bits, int e5, const uint8_t *p)
+static inline __attribute__((always_inline, target(TARGET ",avx512bf16"))) __m512 dot_pairs(__m512i v)
+{
+    /* Tried on hardware: the odd one first, exact product, one rounding, results below 2^-126 flushed. */
+    return _mm512_dpbf16_ps(_mm512_setzero_ps(), (__m512bh)v, (__m512bh)v);
+}
+
+BODY __m512 sixteen_floats(int kind, const uint8_t *p)
 {
     __m256i wide;
-    if (bits == 16) return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    if (kind == QUAD_F32) return _mm512_castsi512_ps(load(p));
+    if (kind == QUAD_F16) return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
     wide = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
-    if (e5) return _mm512_cvtph_ps(_mm256_slli_epi16(wide, 8));
+    if (kind == QUAD_E5) return _mm512_cvtph_ps(_mm256_slli_epi16(wide, 8));
     return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_and_si256(wide, _mm256_set1_epi16(0x7f)), 7));
 }
 
-enum { QUAD_BF16, QUAD_F16, QUAD_E4, QUAD_E5 };
-
-BODY void quad_group(int kind, int statistics, const uint8_t *p, __m512d lanes[2], seen *s)
+/* (a + b) + (c + d). Squares of F16 and less are exact, so that fused operations give the same. */
+BODY __m512 sum_of_squares(int kind, __m512 a, __m512 b, __m512 c, __m512 d)
 {
-    const int bits = kind == QUAD_BF16 || kind == QUAD_F16 ? 16 : 8;
-    const size_t row = 2 * (size_t)bits;
-    see(bits, statistics, load(p), s);
-    if (bits == 16) see(bits, statistics, load(p + 64), s);
-    if (kind == QUAD_BF16) {
-        add_quads(_mm512_add_ps(square_pairs(load(p)), square_pairs(load(p + 64))), lanes);
-    } else {
-        __m512 a = square(sixteen_floats(bits, kind == QUAD_E5, p));
-        __m512 b = square(sixteen_floats(bits, kind == QUAD_E5, p + row));
-        __m512 c = square(sixteen_floats(bits, kind == QUAD_E5, p + 2 * row));
-        __m512 d = square(sixteen_floats(bits, kind == QUAD_E5, p + 3 * row));
-        add_quads(_mm512_add_ps(_mm512_add_ps(a, b), _mm512_add_ps(c, d)), lanes);
-    }
+    if (kind == QUAD_F32) return _mm512_add_ps(_mm512_add_ps(square(a), square(b)), _mm512_add_ps(square(c), square(d)));
+    return _mm512_add_ps(_mm512_fmadd_ps(b, b, square(a)), _mm512_fmadd_ps(d, d, square(c)));
 }
 
-BODY void quad_block(const fb_format *format, int kind, int statistics, const uint8_t *data, size_t n, fb_block *out)
+/* The quads of 64 parts. */
+BODY __m512 quads_of(int kind, const uint8_t *p)
 {
-    const int bits = kind == QUAD_BF16 || kind == QUAD_F16 ? 16 : 8;
-    const size_t group_bytes = 8 * (size_t)bits;
+    const size_t row = 2 * (size_t)bits_of(kind);
+    if (kind == QUAD_BF16) return _mm512_add_ps(square_pairs(load(p)), square_pairs(load(p + 64)));
+    return sum_of_squares(kind, sixteen_floats(kind, p), sixteen_floats(kind, p + row), sixteen_floats(kind, p + 2 * row),
+                          sixteen_floats(kind, p + 3 * row));
+}
+
+/* 64 parts of F32, 128 of the others. */
+BODY void quad_group(int kind, int statistics, const uint8_t *p, size_t group_bytes, __m512d lanes[2], seen *s)
+{
+    size_t i;
+    for (i = 0; i < group_bytes; i += 64) see(bits_of(kind), statistics, load(p + i), s);
+    if (kind == QUAD_F32) add_quads(quads_of(kind, p), lanes);
+    else add_quads(_mm512_add_ps(quads_of(kind, p), quads_of(kind, p + group_bytes / 2)), lanes);
+}
+
+BODY void quad_end(int bits, int statistics, __m512d lanes[2], const seen *s, size_t padding, fb_block *out)
+{
+    see_end(bits, statistics, s, padding, out);
+    out->sum = eight_lanes_sum(_mm512_add_pd(lanes[0], lanes[1]));
+}
+
+BODY void quad_block(const fb_format *format, int kind, int statistics, unsigned how, const uint8_t *data, size_t n, fb_block *out)
+{
+    const size_t bits = (size_t)bits_of(kind), group = kind == QUAD_F32 ? 64 : 128, group_bytes = group * bits / 8;
     __m512d lanes[2] = {_mm512_setzero_pd(), _mm512_setzero_pd()};
-    double flat[16];
-    uint8_t rest[128] = {0};
-    size_t padding = (64 - n % 64) % 64, i;
-    seen s = see_nothing(format, bits);
-    for (i = 0; i + 64 <= n; i += 64, data += group_bytes) {
-        fb_ahead(data, group_bytes);
-        quad_group(kind, statistics, data, lanes, &s);
+    uint8_t rest[256] = {0};
+    size_t i;
+    seen s = see_nothing(format, (int)bits);
+    for (i = 0; i + group <= n; i += group, data += group_bytes) {
+        fb_ahead(how, data, group_bytes);
+        quad_group(kind, statistics, data, group_bytes, lanes, &s);
     }
     if (i < n) {
-        memcpy(rest, data, (n - i) * (size_t)bits / 8);
-        quad_group(kind, statistics, rest, lanes, &s);
+        memcpy(rest, data, (n - i) * bits / 8);
+        quad_group(kind, statistics, rest, group_bytes, lanes, &s);
     }
-    _mm512_storeu_pd(flat, lanes[0]);
-    _mm512_storeu_pd(flat + 8, lanes[1]);
-    see_end(bits, statistics, &s, padding, out);
-    out->sum = fb_lanes_sum(flat, 16) * fb_pow2(format->fast_shift);
+    quad_end((int)bits, statistics, lanes, &s, (group - n % group) % group, out);
+    out->sum *= fb_pow2(format->fast_shift);
+}
+
+/* quad_block for BF16 where there is an instruction for it; apart, because it needs that target. */
+static inline __attribute__((always_inline, target(TARGET ",avx512bf16"))) void dot_group(int statistics, const uint8_t *p,
+                                                                                          __m512d lanes[2], seen *s)
+{
+    __m512i v[4];
+    size_t k;
+    for (k = 0; k < 4; k++) {
+        v[k] = load(p + 64 * k);
+        see(16, statistics, v[k], s);
+    }
+    add_quads(_mm512_add_ps(_mm512_add_ps(dot_pairs(v[0]), dot_pairs(v[1])), _mm512_add_ps(dot_pairs(v[2]), dot_pairs(v[3]))),
+              lanes);
+}
+
+static inline __attribute__((always_inline, target(TARGET ",avx512bf16"))) void dot_block(const fb_format *format, int statistics,
+                                                                                          unsigned how, const uint8_t *data,
+                                                                                          size_t n, fb_block *out)
+{
+    __m512d lanes[2] = {_mm512_setzero_pd(), _mm512_setzero_pd()};
+    uint8_t rest[256] = {0};
+    size_t i;
+    seen s = see_nothing(format, 16);
+    for (i = 0; i + 128 <= n; i += 128, data += 256) {
+        fb_ahead(how, data, 256);
+        dot_group(statistics, data, lanes, &s);
+    }
+    if (i < n) {
+        memcpy(rest, data, (n - i) * 2);
+        dot_group(statistics, rest, lanes, &s);
+    }
+    quad_end(16, statistics, lanes, &s, (128 - n % 128) % 128, out);
 }
 
 /* One function an operation and format, not inlined: the floating-point modes are set around them. */
-#define BLOCK(name, call, ...)                                                                                                \
-    AVX512 static __attribute__((noinline)) void name##_plain(const fb_format *f, const uint8_t *p, size_t n, fb_block *out)  \
-    {                                                                                                                         \
-        call(f, __VA_ARGS__, 0, p, n, out);                                                                                   \
-    }                                                                                                                         \
-    AVX512 static __attribute__((noinline)) void name##_counts(const fb_format *f, const uint8_t *p, size_t n, fb_block *out) \
-    {                                                                                                                         \
-        call(f, __VA_ARGS__, 1, p, n, out);                                                                                   \
-        fb_count_rare(f, p, n, out);                                                                                          \
-    }                                                                                                                         \
-    static void name(const fb_format *f, const uint8_t *p, size_t n, int statistics, fb_block *out)                           \
-    {                                                                                                                         \
-        if (statistics) name##_counts(f, p, n, out);                                                                          \
-        else name##_plain(f, p, n, out);                                                                                      \
+#define BLOCK(target_of, name, call, ...)                                                                                         \
+    target_of static                                                                                                              \
+        __attribute__((noinline)) void name##_plain(const fb_format *f, unsigned how, const uint8_t *p, size_t n, fb_block *out)  \
+    {                                                                                                                             \
+        call(f, __VA_ARGS__ 0, how, p, n, out);                                                                                   \
+    }                                                                                                                             \
+    target_of static                                                                                                              \
+        __attribute__((noinline)) void name##_counts(const fb_format *f, unsigned how, const uint8_t *p, size_t n, fb_block *out) \
+    {                                                                                                                             \
+        call(f, __VA_ARGS__ 1, how, p, n, out);                                                                                   \
+        fb_count_rare(f, p, n, out);                                                                                              \
+    }                                                                                                                             \
+    static void name(const fb_format *f, unsigned how, const uint8_t *p, size_t n, fb_block *out)                                 \
+    {                                                                                                                             \
+        if (how & FB_COUNTS) name##_counts(f, how, p, n, out);                                                                    \
+        else name##_plain(f, how, p, n, out);                                                                                     \
     }
-BLOCK(block_f64, wide_block, 64)
-BLOCK(block_f32, wide_block, 32)
-BLOCK(block_f16, quad_block, QUAD_F16)
-BLOCK(block_bf16, quad_block, QUAD_BF16)
-BLOCK(block_e4, quad_block, QUAD_E4)
-BLOCK(block_e5, quad_block, QUAD_E5)
+#define NO_KIND
+BLOCK(AVX512, block_f64, wide_block, NO_KIND)
+BLOCK(AVX512, block_f32, quad_block, QUAD_F32, )
+BLOCK(AVX512, block_f16, quad_block, QUAD_F16, )
+BLOCK(AVX512, block_bf16, quad_block, QUAD_BF16, )
+BLOCK(AVX512_BF16, block_dot, dot_block, NO_KIND)
+BLOCK(AVX512, block_e4, quad_block, QUAD_E4, )
+BLOCK(AVX512, block_e5, quad_block, QUAD_E5, )
 
-static void avx512_block(const fb_format *format, const uint8_t *data, size_t n, int statistics, fb_block *out)
+static void avx512_block(const fb_format *format, unsigned how, const uint8_t *data, size_t n, fb_block *out)
 {
     fb_fpenv modes;
     switch (format->dtype) {
     case FB_F64:
-    case FB_C128: block_f64(format, data, n, statistics, out); return;
+    case FB_C128: block_f64(format, how, data, n, out); return;
     case FB_F32:
-    case FB_C64: block_f32(format, data, n, statistics, out); return;
-    case FB_F16: block_f16(format, data, n, statistics, out); return;
+    case FB_C64:
+        modes = fb_fpenv_enter_flushing();
+        block_f32(format, how, data, n, out);
+        fb_fpenv_leave(modes);
+        return;
+    case FB_F16: block_f16(format, how, data, n, out); return;
     case FB_BF16:
         modes = fb_fpenv_enter_flushing();
-        block_bf16(format, data, n, statistics, out);
+        if (__builtin_cpu_supports("avx512bf16")) block_dot(format, how, data, n, out);
+        else block_bf16(format, how, data, n, out);
         fb_fpenv_leave(modes);
         return;
     case FB_F8_E4M3FN:
-    case FB_F8_E4M3FNUZ: block_e4(format, data, n, statistics, out); return;
-    case FB_F8_E5M2: block_e5(format, data, n, statistics, out); return;
-    default: fb_kernel_ref.block(format, data, n, statistics, out); return;
+    case FB_F8_E4M3FNUZ: block_e4(format, how, data, n, out); return;
+    case FB_F8_E5M2: block_e5(format, how, data, n, out); return;
+    default: fb_kernel_ref.block(format, how, data, n, out); return;
     }
 }
 
@@ -327,7 +400,7 @@ AVX512 static __attribute__((noinline)) size_t scale_f64(const uint8_t *source, 
     __m512d f = _mm512_set1_pd(factor);
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
-        fb_ahead(source + 8 * i, 64);
+        fb_ahead(FB_AHEAD, source + 8 * i, 64);
         _mm512_storeu_pd((void *)(target + 8 * i), _mm512_mul_pd(_mm512_castsi512_pd(load(source + 8 * i)), f));
     }
     return i;
@@ -338,7 +411,7 @@ AVX512 static __attribute__((noinline)) size_t scale_f32(const uint8_t *source, 
     __m512 f = _mm512_set1_ps((float)factor);
     size_t i;
     for (i = 0; i + 16 <= n; i += 16) {
-        fb_ahead(source + 4 * i, 64);
+        fb_ahead(FB_AHEAD, source + 4 * i, 64);
         _mm512_storeu_ps((void *)(target + 4 * i), _mm512_mul_ps(_mm512_castsi512_ps(load(source + 4 * i)), f));
     }
     return i;
@@ -350,7 +423,7 @@ AVX512 static __attribute__((noinline)) size_t scale_bf16(const uint8_t *source,
     __m512i upper = _mm512_set1_epi32((int)0xffff0000);
     size_t i;
     for (i = 0; i + 32 <= n; i += 32) {
-        fb_ahead(source + 2 * i, 64);
+        fb_ahead(FB_AHEAD, source + 2 * i, 64);
         __m512i v = load(source + 2 * i);
         __m512 even = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)), f);
         __m512 odd = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(v, upper)), f);
@@ -366,8 +439,8 @@ AVX512 static __attribute__((noinline)) size_t scale_f16(const uint8_t *source, 
     __m512 f = _mm512_set1_ps((float)factor);
     size_t i;
     for (i = 0; i + 16 <= n; i += 16) {
-        fb_ahead(source + 2 * i, 64);
-        _mm512_storeu_ps((void *)(target + 4 * i), _mm512_mul_ps(sixteen_floats(16, 0, source + 2 * i), f));
+        fb_ahead(FB_AHEAD, source + 2 * i, 64);
+        _mm512_storeu_ps((void *)(target + 4 * i), _mm512_mul_ps(sixteen_floats(QUAD_F16, source + 2 * i), f));
     }
     return i;
 }
@@ -385,43 +458,58 @@ static void avx512_scale(const fb_format *format, const uint8_t *source, uint8_t
     fb_kernel_ref.scale(format, source + done * fb_format_part_bytes(format), target + done * target_bytes, n - done, factor);
 }
 
-/* wide_group for 32 F32, multiplied and stored on the way. */
-BODY void scaled_group(const uint8_t *p, uint8_t *target, __m512 factor, __m512d lanes[4], seen *s)
+/* ---- multiply and judge ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Products must keep their subnormals and squares must lose theirs, in one loop and so in one floating-point mode: squares of what is
+ * below 2^-63 are left out by a mask, which is the same as flushing them.
+ */
+BODY __m512 judged_square(__m512 v, seen *s)
 {
-    int k;
-    for (k = 0; k < 2; k++) {
-        __m512 v = _mm512_mul_ps(_mm512_castsi512_ps(load(p + 64 * k)), factor);
-        _mm512_storeu_ps((void *)(target + 64 * k), v);
-        see(32, 0, _mm512_castps_si512(v), s);
-        lanes[2 * k] = add_square(lanes[2 * k], _mm512_cvtps_pd(_mm512_castps512_ps256(v)));
-        lanes[2 * k + 1] = add_square(lanes[2 * k + 1], _mm512_cvtps_pd(_mm512_extractf32x8_ps(v, 1)));
-    }
+    __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(v), s->mask);
+    s->peak = _mm512_max_epu32(s->peak, magnitude);
+    return _mm512_maskz_mul_ps(_mm512_cmpge_epu32_mask(magnitude, _mm512_set1_epi32(64 << 23)), v, v);
 }
 
-AVX512 static __attribute__((noinline)) int avx512_scale_block(const fb_format *format, const uint8_t *source, uint8_t *target,
-                                                               size_t n, double factor, fb_block *out)
+/* 64 elements of F32 or F16 into F32. */
+BODY void scaled_group(int kind, const uint8_t *p, uint8_t *target, __m512 factor, __m512d lanes[2], seen *s)
 {
+    __m512 squares[4];
+    size_t k;
+    for (k = 0; k < 4; k++) {
+        __m512 v = _mm512_mul_ps(sixteen_floats(kind, p + k * 2 * (size_t)bits_of(kind)), factor);
+        _mm512_storeu_ps((void *)(target + 64 * k), v);
+        squares[k] = judged_square(v, s);
+    }
+    add_quads(_mm512_add_ps(_mm512_add_ps(squares[0], squares[1]), _mm512_add_ps(squares[2], squares[3])), lanes);
+}
+
+BODY void scaled_block(int kind, unsigned how, const uint8_t *source, uint8_t *target, size_t n, double factor, fb_block *out)
+{
+    const size_t bytes = (size_t)bits_of(kind) / 8;
     __m512 f = _mm512_set1_ps((float)factor);
-    __m512d lanes[4];
-    double flat[32];
-    uint8_t rest[128] = {0};
+    __m512d lanes[2] = {_mm512_setzero_pd(), _mm512_setzero_pd()};
+    uint8_t rest[256] = {0}, products[256];
     size_t i;
-    seen s;
-    if (format->dtype != FB_F32) return 0;
-    s = see_nothing(format, 32);
-    for (i = 0; i < 4; i++) lanes[i] = _mm512_setzero_pd();
-    for (i = 0; i + 32 <= n; i += 32, source += 128, target += 128) {
-        fb_ahead(source, 128);
-        scaled_group(source, target, f, lanes, &s);
+    seen s = see_nothing(fb_format_of(FB_F32), 32);
+    for (i = 0; i + 64 <= n; i += 64, source += 64 * bytes, target += 256) {
+        fb_ahead(how, source, 64 * bytes);
+        scaled_group(kind, source, target, f, lanes, &s);
     }
     if (i < n) {
-        memcpy(rest, source, (n - i) * 4);
-        scaled_group(rest, rest, f, lanes, &s);
-        memcpy(target, rest, (n - i) * 4);
+        memcpy(rest, source, (n - i) * bytes);
+        scaled_group(kind, rest, products, f, lanes, &s);
+        memcpy(target, products, (n - i) * 4);
     }
-    for (i = 0; i < 4; i++) _mm512_storeu_pd(flat + 8 * i, lanes[i]);
-    see_end(32, 0, &s, 0, out);
-    out->sum = fb_lanes_sum(flat, 32);
+    quad_end(32, 0, lanes, &s, 0, out);
+}
+
+AVX512 static __attribute__((noinline)) int avx512_scale_block(const fb_format *format, unsigned how, const uint8_t *source,
+                                                               uint8_t *target, size_t n, double factor, fb_block *out)
+{
+    if (format->dtype == FB_F32) scaled_block(QUAD_F32, how, source, target, n, factor, out);
+    else if (format->dtype == FB_F16) scaled_block(QUAD_F16, how, source, target, n, factor, out);
+    else return 0;
     return 1;
 }
 

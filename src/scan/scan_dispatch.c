@@ -31,7 +31,8 @@ static int cpu(void)
     known = CPU_ASKED;
     __builtin_cpu_init();
     /* The compiler's answers include whether the operating system saves the registers. */
-    if (__get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) /* F16C */ && __builtin_cpu_supports("popcnt")) {
+    if (__get_cpuid(1, &a, &b, &c, &d) && (c & (1u << 29)) /* F16C */ && __builtin_cpu_supports("popcnt") &&
+        __builtin_cpu_supports("fma")) {
         if (__builtin_cpu_supports("avx2")) known |= CPU_AVX2;
         if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
             __builtin_cpu_supports("avx512dq"))

@@ -7,29 +7,29 @@
 /*
  * Sources: IEEE 754-2019 (F64, F32, F16); BF16 is the upper half of an F32; OCP 8-bit Floating Point Specification (E4M3FN, E5M2);
  * the FNUZ formats as in PyTorch and LLVM (one NaN, where negative zero would be; bias one larger); OCP Microscaling Formats
- * (E8M0). plain_from and plain_below of F64: 2^-400 and 2^480; of BF16: 2^-40 and 2^60 (docs/format/numbers.md says why).
+ * (E8M0). plain_from and plain_below of F64: 2^-400 and 2^480; of F32 and BF16: 2^-40 and 2^60 (docs/format/numbers.md says why).
  */
 #define WIDE_F64                                                                                                                 \
     FB_SCHEME_IEEE, FB_SUM_WIDE, 52, 0, 1023, 0, 0, ONES(63), ONES(11) << 52, ONES(63), (ONES(11) << 52) - 1, UINT64_C(1) << 52, \
         UINT64_C(623) << 52, UINT64_C(1503) << 52
-#define WIDE_F32 \
-    FB_SCHEME_IEEE, FB_SUM_WIDE, 23, 0, 127, 0, 0, ONES(31), 0x7f800000, ONES(31), 0x7f7fffff, 0x00800000, 0, UINT64_MAX
+#define QUAD_F32 \
+    FB_SCHEME_IEEE, FB_SUM_QUAD, 23, 0, 127, 0, 0, ONES(31), 0x7f800000, ONES(31), 0x7f7fffff, 0x00800000, 87u << 23, 187u << 23
 #define NOTHING FB_SCHEME_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 
 static const fb_format formats[] = {
     {"f64", FB_F64, 64, 1, WIDE_F64},
-    {"f32", FB_F32, 32, 1, WIDE_F32},
-    {"f16", FB_F16, 16, 1, FB_SCHEME_IEEE, FB_SUM_QUAD, 10, 0, 15, 0, 0, 0x7fff, 0x7c00, 0x7fff, 0x7bff, 0x0400, 0, UINT64_MAX},
-    {"bf16", FB_BF16, 16, 1, FB_SCHEME_IEEE, FB_SUM_QUAD, 7, 1, 127, 0, 0, 0x7fff, 0x7f80, 0x7fff, 0x7f7f, 0x0080, 87u << 7,
+    {"f32", FB_F32, 32, 1, QUAD_F32},
+    {"f16", FB_F16, 16, 1, FB_SCHEME_IEEE, FB_SUM_OCT, 10, 0, 15, 0, 0, 0x7fff, 0x7c00, 0x7fff, 0x7bff, 0x0400, 0, UINT64_MAX},
+    {"bf16", FB_BF16, 16, 1, FB_SCHEME_IEEE, FB_SUM_OCT, 7, 1, 127, 0, 0, 0x7fff, 0x7f80, 0x7fff, 0x7f7f, 0x0080, 87u << 7,
      187u << 7},
-    {"f8_e4m3fn", FB_F8_E4M3FN, 8, 1, FB_SCHEME_FN, FB_SUM_QUAD, 3, 0, 7, 16, 0, 0x7f, 0x7f, 0x7f, 0x7e, 0x08, 0, UINT64_MAX},
-    {"f8_e5m2", FB_F8_E5M2, 8, 1, FB_SCHEME_IEEE, FB_SUM_QUAD, 2, 0, 15, 0, 0, 0x7f, 0x7c, 0x7f, 0x7b, 0x04, 0, UINT64_MAX},
-    {"f8_e4m3fnuz", FB_F8_E4M3FNUZ, 8, 1, FB_SCHEME_FNUZ, FB_SUM_QUAD, 3, 0, 8, 14, 0x7f, 0xff, 0xff, 0x7f, 0x7f, 0x08, 0,
+    {"f8_e4m3fn", FB_F8_E4M3FN, 8, 1, FB_SCHEME_FN, FB_SUM_OCT, 3, 0, 7, 16, 0, 0x7f, 0x7f, 0x7f, 0x7e, 0x08, 0, UINT64_MAX},
+    {"f8_e5m2", FB_F8_E5M2, 8, 1, FB_SCHEME_IEEE, FB_SUM_OCT, 2, 0, 15, 0, 0, 0x7f, 0x7c, 0x7f, 0x7b, 0x04, 0, UINT64_MAX},
+    {"f8_e4m3fnuz", FB_F8_E4M3FNUZ, 8, 1, FB_SCHEME_FNUZ, FB_SUM_OCT, 3, 0, 8, 14, 0x7f, 0xff, 0xff, 0x7f, 0x7f, 0x08, 0,
      UINT64_MAX},
-    {"f8_e5m2fnuz", FB_F8_E5M2FNUZ, 8, 1, FB_SCHEME_FNUZ, FB_SUM_QUAD, 2, 0, 16, 0, 0x7f, 0xff, 0xff, 0x7f, 0x7f, 0x04, 0,
+    {"f8_e5m2fnuz", FB_F8_E5M2FNUZ, 8, 1, FB_SCHEME_FNUZ, FB_SUM_OCT, 2, 0, 16, 0, 0x7f, 0xff, 0xff, 0x7f, 0x7f, 0x04, 0,
      UINT64_MAX},
     {"f8_e8m0", FB_F8_E8M0, 8, 1, FB_SCHEME_E8M0, FB_SUM_WIDE, 0, 0, 127, 0, 0, 0xff, 0xff, 0xff, 0xfe, 0, 0, UINT64_MAX},
-    {"c64", FB_C64, 32, 2, WIDE_F32},
+    {"c64", FB_C64, 32, 2, QUAD_F32},
     {"c128", FB_C128, 64, 2, WIDE_F64},
     {"i8", FB_I8, 8, 1, NOTHING},
     {"u8", FB_U8, 8, 1, NOTHING},

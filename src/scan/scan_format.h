@@ -15,7 +15,8 @@ enum { FB_SCHEME_NONE, FB_SCHEME_IEEE, FB_SCHEME_FN, FB_SCHEME_FNUZ, FB_SCHEME_E
 /* How the squares of a block are added up; docs/format/numbers.md has the definitions. */
 enum {
     FB_SUM_WIDE, /* 32 lanes of doubles, one square a step */
-    FB_SUM_QUAD  /* 16 lanes of doubles, which take in the float sum of four squares a step */
+    FB_SUM_QUAD, /* 16 lanes of doubles, which take in the float sum of four squares a step */
+    FB_SUM_OCT   /* the same, of eight */
 };
 
 typedef struct fb_format {
@@ -26,7 +27,7 @@ typedef struct fb_format {
     uint8_t scheme;    /* FB_SCHEME_NONE: no non-finite code */
     uint8_t sum;       /* FB_SUM_* */
     uint8_t mantissa_bits;
-    uint8_t pair_order; /* FB_SUM_QUAD: 1 when neighbours are paired (BF16), 0 when rows of 16 are added */
+    uint8_t pair_order; /* FB_SUM_OCT: 1 when neighbours are paired (BF16), 0 when rows of 16 are added */
     int16_t bias;
     int16_t fast_shift; /* a vector kernel's block sum of squares is to be multiplied by 2^fast_shift */
     uint64_t test_flip; /* a code is bad exactly if ((code ^ test_flip) & test_mask) >= bad_from */

@@ -30,6 +30,8 @@ typedef struct batch {
     double inv_scale;
     const fb_scan_options *options;
     fb_measure_result *per_view;
+    unsigned how;         /* of kernels */
+    uint64_t bytes;       /* in all tensors together */
     uint64_t small_bytes; /* in tensors below SMALL_BYTES together */
     _Atomic size_t next;
     pthread_mutex_t lock; /* over all */
@@ -53,6 +55,8 @@ static uint64_t walk_bytes(const fb_walk *walk)
 /* Called for each tensor while arguments are checked. */
 static void note_size(batch *of, const fb_walk *walk)
 {
+    of->bytes += walk_bytes(walk);
+    if (of->bytes > FB_CACHED_BYTES_MAX) of->how = FB_AHEAD;
     if (walk_bytes(walk) < SMALL_BYTES) of->small_bytes += walk_bytes(walk);
 }
 
@@ -66,8 +70,8 @@ static void unscale_block(const batch *of, const fb_walk *source, const fb_walk 
     uint64_t bad_before = tally->nan + tally->pos_inf + tally->neg_inf;
     fb_block block;
     if (of->inv_scale > 1.0) fb_pass_source(of->kernel, source->format, data, start, n, tally);
-    if (of->kernel->scale_block && of->kernel->scale_block(source->format, data, place, n, of->inv_scale, &block)) {
-        fb_pass_take(of->kernel, target->format, place, start, n, 0, &block, tally);
+    if (of->kernel->scale_block && of->kernel->scale_block(source->format, of->how, data, place, n, of->inv_scale, &block)) {
+        fb_pass_take(of->kernel, target->format, place, start, n, of->how, &block, tally);
     } else {
         of->kernel->scale(source->format, data, place, n, of->inv_scale);
         fb_pass_block(of->kernel, target->format, place, start, n, 0, tally);
@@ -87,7 +91,7 @@ static void one_block(const batch *of, const fb_walk *source, const fb_walk *tar
         unscale_block(of, source, target, start, n, tally);
     } else {
         uint8_t in[FB_BLOCK_BYTES];
-        fb_pass_block(of->kernel, source->format, fb_walk_read(source, start, n, in), start, n, 0, tally);
+        fb_pass_block(of->kernel, source->format, fb_walk_read(source, start, n, in), start, n, of->how, tally);
     }
 }
 

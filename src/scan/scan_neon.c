@@ -85,7 +85,7 @@ BODY uint64_t reduce(int bits, uint8x16_t v, int smallest)
     return best;
 }
 
-BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const uint8_t *data, size_t n)
+BODY uint64_t peak_body(int bits, unsigned how, uint64_t flip_bits, uint64_t mask_bits, const uint8_t *data, size_t n)
 {
     const size_t step = 128 / (size_t)bits;
     const uint8x16_t flip = broadcast(bits, flip_bits), mask = broadcast(bits, mask_bits);
@@ -93,7 +93,7 @@ BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const 
     uint64_t peak;
     size_t i = 0;
     for (; i + 4 * step <= n; i += 4 * step, data += 64) {
-        fb_ahead(data, 64);
+        fb_ahead(how, data, 64);
         m0 = max_of(bits, m0, vandq_u8(veorq_u8(vld1q_u8(data), flip), mask));
         m1 = max_of(bits, m1, vandq_u8(veorq_u8(vld1q_u8(data + 16), flip), mask));
         m2 = max_of(bits, m2, vandq_u8(veorq_u8(vld1q_u8(data + 32), flip), mask));
@@ -108,15 +108,15 @@ BODY uint64_t peak_body(int bits, uint64_t flip_bits, uint64_t mask_bits, const 
     return peak;
 }
 
-static uint64_t neon_peak(const fb_format *format, const uint8_t *data, size_t n)
+static uint64_t neon_peak(const fb_format *format, unsigned how, const uint8_t *data, size_t n)
 {
     switch (format->part_bits) {
     case 8:
-        if (format->test_mask == 0x7f) return peak_body(8, 0, 0x7f, data, n);
-        return peak_body(8, format->test_flip, 0xff, data, n);
-    case 16: return peak_body(16, 0, 0x7fff, data, n);
-    case 32: return peak_body(32, 0, 0x7fffffff, data, n);
-    default: return peak_body(64, 0, UINT64_MAX >> 1, data, n);
+        if (format->test_mask == 0x7f) return peak_body(8, how, 0, 0x7f, data, n);
+        return peak_body(8, how, format->test_flip, 0xff, data, n);
+    case 16: return peak_body(16, how, 0, 0x7fff, data, n);
+    case 32: return peak_body(32, how, 0, 0x7fffffff, data, n);
+    default: return peak_body(64, how, 0, UINT64_MAX >> 1, data, n);
     }
 }
 
@@ -162,54 +162,48 @@ BODY float64x2_t add_square(float64x2_t lane, float64x2_t v)
     return vaddq_f64(lane, vmulq_f64(v, v));
 }
 
-/* 32 parts of 64 or 32 bits. */
-BODY void wide_group(int bits, int statistics, const uint8_t *p, float64x2_t lanes[16], seen *s)
+/* 32 parts of 64 bits. */
+BODY void wide_group(int statistics, const uint8_t *p, float64x2_t lanes[16], seen *s)
 {
     int k;
-    for (k = 0; k < 16; k += 2, p += bits / 2) {
-        uint8x16_t v = vld1q_u8(p);
-        see(bits, statistics, v, s);
-        if (bits == 64) {
-            uint8x16_t w = vld1q_u8(p + 16);
-            see(bits, statistics, w, s);
-            lanes[k] = add_square(lanes[k], vreinterpretq_f64_u8(v));
-            lanes[k + 1] = add_square(lanes[k + 1], vreinterpretq_f64_u8(w));
-        } else {
-            float32x4_t four = vreinterpretq_f32_u8(v);
-            lanes[k] = add_square(lanes[k], vcvt_f64_f32(vget_low_f32(four)));
-            lanes[k + 1] = add_square(lanes[k + 1], vcvt_high_f64_f32(four));
-        }
+    for (k = 0; k < 16; k++) {
+        uint8x16_t v = vld1q_u8(p + 16 * k);
+        see(64, statistics, v, s);
+        lanes[k] = add_square(lanes[k], vreinterpretq_f64_u8(v));
     }
 }
 
-BODY void wide_block(const fb_format *format, int bits, int statistics, const uint8_t *data, size_t n, fb_block *out)
+BODY void wide_block(const fb_format *format, int statistics, unsigned how, const uint8_t *data, size_t n, fb_block *out)
 {
-    const size_t group_bytes = 4 * (size_t)bits;
     float64x2_t lanes[16];
     double flat[32];
     uint8_t rest[256] = {0};
-    size_t padding = (32 - n % 32) % 32, i;
-    seen s = see_nothing(format, bits);
+    size_t i;
+    seen s = see_nothing(format, 64);
     for (i = 0; i < 16; i++) lanes[i] = vdupq_n_f64(0.0);
-    for (i = 0; i + 32 <= n; i += 32, data += group_bytes) {
-        fb_ahead(data, group_bytes);
-        wide_group(bits, statistics, data, lanes, &s);
+    for (i = 0; i + 32 <= n; i += 32, data += 256) {
+        fb_ahead(how, data, 256);
+        wide_group(statistics, data, lanes, &s);
     }
     if (i < n) {
-        memcpy(rest, data, (n - i) * (size_t)bits / 8);
-        wide_group(bits, statistics, rest, lanes, &s);
+        memcpy(rest, data, (n - i) * 8);
+        wide_group(statistics, rest, lanes, &s);
     }
     for (i = 0; i < 16; i++) vst1q_f64(flat + 2 * i, lanes[i]);
-    see_end(bits, statistics, &s, padding, out);
+    see_end(64, statistics, &s, (32 - n % 32) % 32, out);
     out->sum = fb_lanes_sum(flat, 32);
 }
 
 /* A square that is subnormal counts as zero, as the flushing mode of other machines makes it. */
+BODY float32x4_t flushed(float32x4_t v)
+{
+    uint32x4_t normal = vcgeq_u32(vreinterpretq_u32_f32(v), vdupq_n_u32(0x00800000u));
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(v), normal));
+}
+
 BODY float32x4_t square(float32x4_t v)
 {
-    float32x4_t product = vmulq_f32(v, v);
-    uint32x4_t normal = vcgeq_u32(vreinterpretq_u32_f32(product), vdupq_n_u32(0x00800000u));
-    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(product), normal));
+    return flushed(vmulq_f32(v, v));
 }
 
 BODY void add_quads(float32x4_t quads, float64x2_t lanes[2])
@@ -223,99 +217,109 @@ BODY float32x4_t square_pairs(uint8x16_t v)
     uint32x4_t pairs = vreinterpretq_u32_u8(v);
     float32x4_t even = vreinterpretq_f32_u32(vshlq_n_u32(pairs, 16));
     float32x4_t odd = vreinterpretq_f32_u32(vandq_u32(pairs, vdupq_n_u32(0xffff0000u)));
-    return vaddq_f32(square(even), square(odd));
+    return flushed(vfmaq_f32(square(odd), even, even));
 }
 
-/* Four F16 codes as floats; codes of 8 bits become F16 codes that differ by a power of two. */
-BODY float32x4_t four_floats(int bits, int e5, const uint8_t *p)
+enum { QUAD_F32, QUAD_BF16, QUAD_F16, QUAD_E4, QUAD_E5 };
+
+BODY int bits_of(int kind)
+{
+    return kind == QUAD_F32 ? 32 : kind == QUAD_E4 || kind == QUAD_E5 ? 8 : 16;
+}
+
+/* Four codes as floats; codes of 8 bits become F16 codes that differ by a power of two. */
+BODY float32x4_t four_floats(int kind, const uint8_t *p)
 {
     uint32_t four;
     uint16x4_t wide;
-    if (bits == 16) {
+    if (kind == QUAD_F32) return vreinterpretq_f32_u8(vld1q_u8(p));
+    if (kind == QUAD_F16) {
         wide = vreinterpret_u16_u8(vld1_u8(p));
     } else {
         memcpy(&four, p, sizeof four);
         wide = vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(four))));
-        wide = e5 ? vshl_n_u16(wide, 8) : vshl_n_u16(vand_u16(wide, vdup_n_u16(0x7f)), 7);
+        wide = kind == QUAD_E5 ? vshl_n_u16(wide, 8) : vshl_n_u16(vand_u16(wide, vdup_n_u16(0x7f)), 7);
     }
     return vcvt_f32_f16(vreinterpret_f16_u16(wide));
 }
 
-enum { QUAD_BF16, QUAD_F16, QUAD_E4, QUAD_E5 };
-
-BODY void quad_group(int kind, int statistics, const uint8_t *p, float64x2_t lanes[8], seen *s)
+/* Quads 4 * k to 4 * k + 3 of 64 parts. */
+BODY float32x4_t quads_of(int kind, const uint8_t *p, size_t k)
 {
-    const int bits = kind == QUAD_BF16 || kind == QUAD_F16 ? 16 : 8;
-    const size_t row = 2 * (size_t)bits, quarter = row / 4;
+    const size_t row = 2 * (size_t)bits_of(kind);
+    float32x4_t first, second;
+    p += k * (kind == QUAD_BF16 ? 16 : row / 4);
+    if (kind == QUAD_BF16) return vaddq_f32(square_pairs(vld1q_u8(p)), square_pairs(vld1q_u8(p + 64)));
+    first = vaddq_f32(square(four_floats(kind, p)), square(four_floats(kind, p + row)));
+    second = vaddq_f32(square(four_floats(kind, p + 2 * row)), square(four_floats(kind, p + 3 * row)));
+    return vaddq_f32(first, second);
+}
+
+/* 64 parts of F32, 128 of the others. */
+BODY void quad_group(int kind, int statistics, const uint8_t *p, size_t group_bytes, float64x2_t lanes[8], seen *s)
+{
     size_t k;
-    for (k = 0; k < 8 * (size_t)bits; k += 16) see(bits, statistics, vld1q_u8(p + k), s);
+    for (k = 0; k < group_bytes; k += 16) see(bits_of(kind), statistics, vld1q_u8(p + k), s);
     for (k = 0; k < 4; k++) {
-        if (kind == QUAD_BF16) {
-            float32x4_t first = square_pairs(vld1q_u8(p + 16 * k)), second = square_pairs(vld1q_u8(p + 64 + 16 * k));
-            add_quads(vaddq_f32(first, second), lanes + 2 * k);
-        } else {
-            float32x4_t a = square(four_floats(bits, kind == QUAD_E5, p + k * quarter));
-            float32x4_t b = square(four_floats(bits, kind == QUAD_E5, p + row + k * quarter));
-            float32x4_t c = square(four_floats(bits, kind == QUAD_E5, p + 2 * row + k * quarter));
-            float32x4_t d = square(four_floats(bits, kind == QUAD_E5, p + 3 * row + k * quarter));
-            add_quads(vaddq_f32(vaddq_f32(a, b), vaddq_f32(c, d)), lanes + 2 * k);
-        }
+        float32x4_t sums = quads_of(kind, p, k);
+        if (kind != QUAD_F32) sums = vaddq_f32(sums, quads_of(kind, p + group_bytes / 2, k));
+        add_quads(sums, lanes + 2 * k);
     }
 }
 
-BODY void quad_block(const fb_format *format, int kind, int statistics, const uint8_t *data, size_t n, fb_block *out)
+BODY void quad_block(const fb_format *format, int kind, int statistics, unsigned how, const uint8_t *data, size_t n, fb_block *out)
 {
-    const int bits = kind == QUAD_BF16 || kind == QUAD_F16 ? 16 : 8;
-    const size_t group_bytes = 8 * (size_t)bits;
+    const size_t bits = (size_t)bits_of(kind), group = kind == QUAD_F32 ? 64 : 128, group_bytes = group * bits / 8;
     float64x2_t lanes[8];
     double flat[16];
-    uint8_t rest[128] = {0};
-    size_t padding = (64 - n % 64) % 64, i;
-    seen s = see_nothing(format, bits);
+    uint8_t rest[256] = {0};
+    size_t i;
+    seen s = see_nothing(format, (int)bits);
     for (i = 0; i < 8; i++) lanes[i] = vdupq_n_f64(0.0);
-    for (i = 0; i + 64 <= n; i += 64, data += group_bytes) {
-        fb_ahead(data, group_bytes);
-        quad_group(kind, statistics, data, lanes, &s);
+    for (i = 0; i + group <= n; i += group, data += group_bytes) {
+        fb_ahead(how, data, group_bytes);
+        quad_group(kind, statistics, data, group_bytes, lanes, &s);
     }
     if (i < n) {
-        memcpy(rest, data, (n - i) * (size_t)bits / 8);
-        quad_group(kind, statistics, rest, lanes, &s);
+        memcpy(rest, data, (n - i) * bits / 8);
+        quad_group(kind, statistics, rest, group_bytes, lanes, &s);
     }
     for (i = 0; i < 8; i++) vst1q_f64(flat + 2 * i, lanes[i]);
-    see_end(bits, statistics, &s, padding, out);
+    see_end((int)bits, statistics, &s, (group - n % group) % group, out);
     out->sum = fb_lanes_sum(flat, 16) * fb_pow2(format->fast_shift);
 }
 
-#define BLOCK(name, call, ...)                                                                      \
-    static void name(const fb_format *f, const uint8_t *p, size_t n, int statistics, fb_block *out) \
-    {                                                                                               \
-        if (statistics) {                                                                           \
-            call(f, __VA_ARGS__, 1, p, n, out);                                                     \
-            fb_count_rare(f, p, n, out);                                                            \
-        } else {                                                                                    \
-            call(f, __VA_ARGS__, 0, p, n, out);                                                     \
-        }                                                                                           \
+#define BLOCK(name, call, ...)                                                                    \
+    static void name(const fb_format *f, unsigned how, const uint8_t *p, size_t n, fb_block *out) \
+    {                                                                                             \
+        if (how & FB_COUNTS) {                                                                    \
+            call(f, __VA_ARGS__ 1, how, p, n, out);                                               \
+            fb_count_rare(f, p, n, out);                                                          \
+        } else {                                                                                  \
+            call(f, __VA_ARGS__ 0, how, p, n, out);                                               \
+        }                                                                                         \
     }
-BLOCK(block_f64, wide_block, 64)
-BLOCK(block_f32, wide_block, 32)
-BLOCK(block_f16, quad_block, QUAD_F16)
-BLOCK(block_bf16, quad_block, QUAD_BF16)
-BLOCK(block_e4, quad_block, QUAD_E4)
-BLOCK(block_e5, quad_block, QUAD_E5)
+#define NO_KIND
+BLOCK(block_f64, wide_block, NO_KIND)
+BLOCK(block_f32, quad_block, QUAD_F32, )
+BLOCK(block_f16, quad_block, QUAD_F16, )
+BLOCK(block_bf16, quad_block, QUAD_BF16, )
+BLOCK(block_e4, quad_block, QUAD_E4, )
+BLOCK(block_e5, quad_block, QUAD_E5, )
 
-static void neon_block(const fb_format *format, const uint8_t *data, size_t n, int statistics, fb_block *out)
+static void neon_block(const fb_format *format, unsigned how, const uint8_t *data, size_t n, fb_block *out)
 {
     switch (format->dtype) {
     case FB_F64:
-    case FB_C128: block_f64(format, data, n, statistics, out); return;
+    case FB_C128: block_f64(format, how, data, n, out); return;
     case FB_F32:
-    case FB_C64: block_f32(format, data, n, statistics, out); return;
-    case FB_F16: block_f16(format, data, n, statistics, out); return;
-    case FB_BF16: block_bf16(format, data, n, statistics, out); return;
+    case FB_C64: block_f32(format, how, data, n, out); return;
+    case FB_F16: block_f16(format, how, data, n, out); return;
+    case FB_BF16: block_bf16(format, how, data, n, out); return;
     case FB_F8_E4M3FN:
-    case FB_F8_E4M3FNUZ: block_e4(format, data, n, statistics, out); return;
-    case FB_F8_E5M2: block_e5(format, data, n, statistics, out); return;
-    default: fb_kernel_ref.block(format, data, n, statistics, out); return;
+    case FB_F8_E4M3FNUZ: block_e4(format, how, data, n, out); return;
+    case FB_F8_E5M2: block_e5(format, how, data, n, out); return;
+    default: fb_kernel_ref.block(format, how, data, n, out); return;
     }
 }
 
@@ -371,7 +375,7 @@ static size_t scale_f16(const uint8_t *source, uint8_t *target, size_t n, double
     float32x4_t f = vdupq_n_f32((float)factor);
     size_t i;
     for (i = 0; i + 4 <= n; i += 4)
-        vst1q_u8(target + 4 * i, vreinterpretq_u8_f32(vmulq_f32(four_floats(16, 0, source + 2 * i), f)));
+        vst1q_u8(target + 4 * i, vreinterpretq_u8_f32(vmulq_f32(four_floats(QUAD_F16, source + 2 * i), f)));
     return i;
 }
 

@@ -68,8 +68,9 @@ static void tally_bad(const fb_format *format, const uint64_t parts[2], uint64_t
 }
 
 /* An element at a time. bits, parts and statistics are constants in each use, so that each gets a loop of its own. */
-static inline __attribute__((always_inline)) void look_at(const fb_format *format, unsigned bits, unsigned parts, int statistics,
-                                                          const uint8_t *data, uint64_t start, size_t n, fb_tally *tally, look *out)
+static inline __attribute__((always_inline)) void look_at(const fb_format *format, unsigned bits, unsigned parts,
+                                                          unsigned statistics, const uint8_t *data, uint64_t start, size_t n,
+                                                          fb_tally *tally, look *out)
 {
     const uint64_t flip = format->test_flip, mask = format->test_mask, bad_from = format->bad_from, abs_mask = format->abs_mask;
     const uint64_t min_normal = format->min_normal, max_bits = format->max_bits;
@@ -105,7 +106,8 @@ static inline __attribute__((always_inline)) void look_at(const fb_format *forma
 }
 
 /* For blocks that hold something bad, and for the statistics of formats that are too rare for kernels. */
-static void careful_block(const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int statistics, fb_tally *tally)
+static void careful_block(const fb_format *format, const uint8_t *data, uint64_t start, size_t n, unsigned statistics,
+                          fb_tally *tally)
 {
     int shift;
     double sum;
@@ -127,29 +129,29 @@ static void careful_block(const fb_format *format, const uint8_t *data, uint64_t
     fb_sum_add(&tally->sum, sum, shift);
 }
 
-void fb_pass_block(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int statistics,
+void fb_pass_block(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, unsigned how,
                    fb_tally *tally)
 {
     fb_block block;
-    if (statistics && (format->parts == 2 || format->scheme == FB_SCHEME_E8M0)) {
-        careful_block(format, data, start, n, statistics, tally);
+    if ((how & FB_COUNTS) && (format->parts == 2 || format->scheme == FB_SCHEME_E8M0)) {
+        careful_block(format, data, start, n, how & FB_COUNTS, tally);
         return;
     }
-    kernel->block(format, data, n * format->parts, statistics, &block);
-    fb_pass_take(kernel, format, data, start, n, statistics, &block, tally);
+    kernel->block(format, how, data, n * format->parts, &block);
+    fb_pass_take(kernel, format, data, start, n, how, &block, tally);
 }
 
-void fb_pass_take(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int statistics,
+void fb_pass_take(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, unsigned how,
                   const fb_block *block, fb_tally *tally)
 {
     size_t parts = n * format->parts;
     /* The magnitude is the test wherever nothing is flipped before comparing; FNUZ has its NaN elsewhere. */
-    if (fb_peak_is_bad(format, format->test_flip ? kernel->peak(format, data, parts) : block->peak)) {
-        careful_block(format, data, start, n, statistics, tally);
+    if (fb_peak_is_bad(format, format->test_flip ? kernel->peak(format, 0, data, parts) : block->peak)) {
+        careful_block(format, data, start, n, how & FB_COUNTS, tally);
         return;
     }
     if (block->peak > tally->peak) tally->peak = block->peak;
-    if (statistics) {
+    if (how & FB_COUNTS) {
         if (block->low_less1 < tally->low_less1) tally->low_less1 = block->low_less1;
         tally->zeros += block->zeros;
         tally->subnormals += block->subnormals;
@@ -164,10 +166,10 @@ void fb_pass_take(const fb_kernel *kernel, const fb_format *format, const uint8_
     }
 }
 
-size_t fb_pass_locate(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, size_t n)
+size_t fb_pass_locate(const fb_kernel *kernel, const fb_format *format, unsigned how, const uint8_t *data, size_t n)
 {
     size_t bytes = fb_format_part_bytes(format), parts = n * format->parts, i;
-    if (!fb_peak_is_bad(format, kernel->peak(format, data, parts))) return n;
+    if (!fb_peak_is_bad(format, kernel->peak(format, how, data, parts))) return n;
     for (i = 0; i < parts; i++)
         if (fb_format_is_bad(format, fb_part_bits(data, bytes, i))) return i / format->parts;
     return n;
@@ -177,7 +179,7 @@ void fb_pass_source(const fb_kernel *kernel, const fb_format *format, const uint
                     fb_tally *tally)
 {
     size_t bytes = fb_format_part_bytes(format), i;
-    if (!fb_peak_is_bad(format, kernel->peak(format, data, n))) return;
+    if (!fb_peak_is_bad(format, kernel->peak(format, 0, data, n))) return;
     for (i = 0; i < n; i++) {
         if (!fb_format_is_bad(format, fb_part_bits(data, bytes, i))) continue;
         tally->source_bad++;

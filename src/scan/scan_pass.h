@@ -25,12 +25,12 @@ void fb_tally_init(fb_tally *tally, uint64_t *bins);
 /* bins are merged when both have them. */
 void fb_tally_merge(fb_tally *into, const fb_tally *from);
 
-/* Add one block of n elements whose first has the flat index `start`. statistics: 0 verdict, peak and sum; 1 the counts as well. */
-void fb_pass_block(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int statistics,
+/* Add one block of n elements whose first has the flat index `start`. how: FB_COUNTS, FB_AHEAD. */
+void fb_pass_block(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, unsigned how,
                    fb_tally *tally);
 
 /* The second half of it: what the kernel said about the block goes into the tally, after the careful look where it is needed. */
-void fb_pass_take(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, int statistics,
+void fb_pass_take(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, uint64_t start, size_t n, unsigned how,
                   const fb_block *block, fb_tally *tally);
 
 /* Count the non-finite elements of a block, as fb_tally.source_*. */
@@ -38,7 +38,7 @@ void fb_pass_source(const fb_kernel *kernel, const fb_format *format, const uint
                     fb_tally *tally);
 
 /* Index in [0, n) of the first bad element, or n. */
-size_t fb_pass_locate(const fb_kernel *kernel, const fb_format *format, const uint8_t *data, size_t n);
+size_t fb_pass_locate(const fb_kernel *kernel, const fb_format *format, unsigned how, const uint8_t *data, size_t n);
 
 enum { FB_RAW_TABLES = 4 };
 

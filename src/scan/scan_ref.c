@@ -8,10 +8,11 @@
 
 #include <float.h>
 
-static uint64_t ref_peak(const fb_format *format, const uint8_t *data, size_t n)
+static uint64_t ref_peak(const fb_format *format, unsigned how, const uint8_t *data, size_t n)
 {
     size_t bytes = fb_format_part_bytes(format), i;
     uint64_t peak = 0;
+    (void)how;
     for (i = 0; i < n; i++) {
         uint64_t test = (fb_part_bits(data, bytes, i) ^ format->test_flip) & format->test_mask;
         if (test > peak) peak = test;
@@ -19,7 +20,7 @@ static uint64_t ref_peak(const fb_format *format, const uint8_t *data, size_t n)
     return peak;
 }
 
-enum { GROUP = 64 };
+enum { GROUP = 128 };
 
 typedef struct decoder {
     const fb_format *format;
@@ -75,36 +76,50 @@ static float square_float(double value)
     return square < FLT_MIN ? 0.0f : square;
 }
 
-/* Places of the four squares that make quad j of a group of 64. */
-static void quad_places(const fb_format *format, size_t j, size_t places[4])
+/*
+ * Two squares. F32 and the rest: each rounded, then added. BF16: the second is added to the first with one rounding. In doubles that
+ * is exact, or else one square is so much smaller that the other, of 16 bits, is the rounded sum; so it equals a fused operation.
+ */
+static float add_pair(const fb_format *format, double first, double second)
 {
-    places[0] = format->pair_order ? 2 * j : j;
-    places[1] = format->pair_order ? 2 * j + 1 : j + 16;
-    places[2] = places[0] + 32;
-    places[3] = places[1] + 32;
+    float square = square_float(first);
+    if (!format->pair_order) return square + square_float(second);
+    square = (float)((double)square + second * second);
+    return square < FLT_MIN ? 0.0f : square;
 }
 
-static double sum_quad(const fb_format *format, const uint8_t *data, size_t n, int in_double)
+/* Sum of the four squares that make quad j of 64 parts. */
+static double quad(const fb_format *format, const double *values, size_t j, int in_double)
 {
-    size_t bytes = fb_format_part_bytes(format), start, j, k, places[4];
-    double lanes[16] = {0.0}, values[GROUP], v[4];
+    double a = values[format->pair_order ? 2 * j + 1 : j], b = values[format->pair_order ? 2 * j : j + 16];
+    double c = values[format->pair_order ? 2 * j + 33 : j + 32], d = values[format->pair_order ? 2 * j + 32 : j + 48];
+    float first, second;
+    if (in_double) return (a * a + b * b) + (c * c + d * d);
+    first = add_pair(format, a, b);
+    second = add_pair(format, c, d);
+    first = first + second;
+    return (double)first;
+}
+
+static double sum_quads(const fb_format *format, const uint8_t *data, size_t n, int in_double)
+{
+    size_t bytes = fb_format_part_bytes(format), start, j;
+    double lanes[16] = {0.0}, values[GROUP];
     decoder d;
     decoder_init(&d, format);
     for (start = 0; start < n; start += GROUP) {
         decode(&d, data + start * bytes, n - start < GROUP ? n - start : GROUP, values);
         for (j = 0; j < 16; j++) {
-            double quad;
-            quad_places(format, j, places);
-            for (k = 0; k < 4; k++) v[k] = values[places[k]];
-            if (in_double) {
-                quad = (v[0] * v[0] + v[1] * v[1]) + (v[2] * v[2] + v[3] * v[3]);
+            double first = quad(format, values, j, in_double), second = quad(format, values + 64, j, in_double);
+            if (format->sum == FB_SUM_QUAD) {
+                lanes[j] = lanes[j] + first;
+                lanes[j] = lanes[j] + second;
+            } else if (in_double) {
+                lanes[j] = lanes[j] + (first + second);
             } else {
-                float first = square_float(v[0]) + square_float(v[1]);
-                float second = square_float(v[2]) + square_float(v[3]);
-                float both = first + second;
-                quad = (double)both;
+                float oct = (float)first + (float)second;
+                lanes[j] = lanes[j] + (double)oct;
             }
-            lanes[j] = lanes[j] + quad;
         }
     }
     return fb_lanes_sum(lanes, 16);
@@ -113,7 +128,7 @@ static double sum_quad(const fb_format *format, const uint8_t *data, size_t n, i
 double fb_ref_sum(const fb_format *format, const uint8_t *data, size_t n, uint64_t peak, int *shift)
 {
     *shift = 0;
-    if (format->sum == FB_SUM_QUAD) return sum_quad(format, data, n, !fb_block_is_plain(format, peak));
+    if (format->sum != FB_SUM_WIDE) return sum_quads(format, data, n, !fb_block_is_plain(format, peak));
     if (fb_block_is_plain(format, peak)) return sum_wide(format, data, n, 1.0);
     /* F64 alone comes here: bring the block near 1 by a power of two, which is exact. */
     if (peak < format->plain_from) {
@@ -124,7 +139,7 @@ double fb_ref_sum(const fb_format *format, const uint8_t *data, size_t n, uint64
     return sum_wide(format, data, n, fb_pow2(-600));
 }
 
-static void ref_block(const fb_format *format, const uint8_t *data, size_t n, int statistics, fb_block *out)
+static void ref_block(const fb_format *format, unsigned how, const uint8_t *data, size_t n, fb_block *out)
 {
     size_t bytes = fb_format_part_bytes(format), i;
     int shift = 0;
@@ -133,7 +148,7 @@ static void ref_block(const fb_format *format, const uint8_t *data, size_t n, in
     for (i = 0; i < n; i++) {
         uint64_t magnitude = fb_part_bits(data, bytes, i) & format->abs_mask;
         if (magnitude > out->peak) out->peak = magnitude;
-        if (!statistics) continue;
+        if (!(how & FB_COUNTS)) continue;
         if (magnitude == 0) out->zeros++;
         else if (magnitude - 1 < out->low_less1) out->low_less1 = magnitude - 1;
         out->subnormals += magnitude != 0 && magnitude < format->min_normal;

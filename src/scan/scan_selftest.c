@@ -51,9 +51,9 @@ static fb_status try_code(const fb_kernel *kernel, const fb_format *format, uint
     for (i = 0; i < ROOM; i++) put(data, bytes, i, format->max_bits); /* the neighbours that look worst and are fine */
     put(data, bytes, at, code);
     fb_tally_init(&tally, NULL);
-    fb_pass_block(kernel, format, data, 0, n, 1, &tally);
+    fb_pass_block(kernel, format, data, 0, n, FB_COUNTS, &tally);
     bad = tally.nan + tally.pos_inf + tally.neg_inf;
-    found = fb_pass_locate(kernel, format, data, n);
+    found = fb_pass_locate(kernel, format, 0, data, n);
     if (must_be_bad(format->dtype, code)) {
         if (bad == 1 && found == at / format->parts && tally.first_index == found && tally.first_bits == code) return FB_OK;
         return fb_fail(err, FB_E_SELFTEST,

@@ -33,6 +33,12 @@ static inline size_t fb_walk_count(const fb_walk *walk, uint64_t b)
     return left < walk->block_elements ? (size_t)left : walk->block_elements;
 }
 
+/* FB_AHEAD if kernels should ask for memory ahead. */
+static inline unsigned fb_walk_how(const fb_walk *walk)
+{
+    return walk->elements * walk->element_bytes > FB_CACHED_BYTES_MAX ? FB_AHEAD : 0;
+}
+
 /* The elements of [start, start + n), n at most a block; `buffer` has FB_BLOCK_BYTES. */
 const uint8_t *fb_walk_read(const fb_walk *walk, uint64_t start, size_t n, uint8_t *buffer);
 /* Where to write [start, start + n): the memory itself, or `buffer`, which fb_walk_write_end then puts into place. */
