@@ -92,16 +92,16 @@ FB_API const char *fb_version(void);
 enum {
     FB_F64 = 1,
     FB_F32 = 2,
-    FB_F16 = 3,           /* IEEE binary16 */
+    FB_F16 = 3, /* IEEE binary16 */
     FB_BF16 = 4,
-    FB_F8_E4M3FN = 5,     /* no infinities; 0x7f and 0xff are the only NaNs (OCP 8-bit Floating Point Specification) */
-    FB_F8_E5M2 = 6,       /* IEEE-like: infinities 0x7c, 0xfc; NaN 0x7d-0x7f, 0xfd-0xff */
-    FB_F8_E4M3FNUZ = 7,   /* one NaN: 0x80; no infinities, no negative zero */
-    FB_F8_E5M2FNUZ = 8,   /* one NaN: 0x80; no infinities, no negative zero */
-    FB_F8_E8M0 = 9,       /* unsigned power of two, block scale of the OCP MX formats; one NaN: 0xff; no zero */
-    FB_C64 = 10,          /* two F32: real, imaginary; an element is bad when either part is */
-    FB_C128 = 11,         /* two F64 */
-    FB_I8 = 16,           /* integers, bool, F4 and F6 have no non-finite code: nothing to find, and said so */
+    FB_F8_E4M3FN = 5,   /* no infinities; 0x7f and 0xff are the only NaNs (OCP 8-bit Floating Point Specification) */
+    FB_F8_E5M2 = 6,     /* IEEE-like: infinities 0x7c, 0xfc; NaN 0x7d-0x7f, 0xfd-0xff */
+    FB_F8_E4M3FNUZ = 7, /* one NaN: 0x80; no infinities, no negative zero */
+    FB_F8_E5M2FNUZ = 8, /* one NaN: 0x80; no infinities, no negative zero */
+    FB_F8_E8M0 = 9,     /* unsigned power of two, block scale of the OCP MX formats; one NaN: 0xff; no zero */
+    FB_C64 = 10,        /* two F32: real, imaginary; an element is bad when either part is */
+    FB_C128 = 11,       /* two F64 */
+    FB_I8 = 16,         /* integers, bool, F4 and F6 have no non-finite code: nothing to find, and said so */
     FB_U8 = 17,
     FB_I16 = 18,
     FB_U16 = 19,
@@ -110,8 +110,8 @@ enum {
     FB_I64 = 22,
     FB_U64 = 23,
     FB_BOOL = 24,
-    FB_F4_E2M1 = 25,      /* two codes a byte, low nibble first; count is in codes */
-    FB_F6_E2M3 = 26,      /* one code in the low six bits of a byte */
+    FB_F4_E2M1 = 25, /* two codes a byte, low nibble first; count is in codes */
+    FB_F6_E2M3 = 26, /* one code in the low six bits of a byte */
     FB_F6_E3M2 = 27
 };
 
@@ -145,7 +145,13 @@ typedef struct fb_view {
     uint64_t reserved[2];    /* 0 */
 } fb_view;
 /* A contiguous view of host memory, as an initialiser; in C also (fb_view)FB_VIEW_INIT(...). site may stay 0 until it is known. */
-#define FB_VIEW_INIT(data, count, dtype, site) {(data), (count), (dtype), (site), NULL, -1, 0, NULL, {0, 0}}
+#define FB_VIEW_INIT(data, count, dtype, site)               \
+    {                                                        \
+        (data), (count), (dtype), (site), NULL, -1, 0, NULL, \
+        {                                                    \
+            0, 0                                             \
+        }                                                    \
+    }
 
 /* ---- scanning --------------------------------------------------------------------------------------------------------------- */
 
@@ -181,7 +187,10 @@ typedef struct fb_scan_result {
     int32_t sum_sq_exponent;        /* 0 unless F64 elements are so large or small that their squares leave FP64 */
     int32_t reserved;
 } fb_scan_result;
-#define FB_SCAN_RESULT_INIT {sizeof(fb_scan_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0}
+#define FB_SCAN_RESULT_INIT                                                             \
+    {                                                                                   \
+        sizeof(fb_scan_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0, 0 \
+    }
 
 /**
  * Look at every element of a view and count.
@@ -202,10 +211,10 @@ typedef struct fb_run fb_run;
 
 /* Where in an update a check is made, in causal order. Values are written to files and never renumbered. */
 enum {
-    FB_ENTRY = 1,        /* state on entry: parameters, moments, EMA, buffers */
+    FB_ENTRY = 1, /* state on entry: parameters, moments, EMA, buffers */
     FB_INPUT = 2,
     FB_FORWARD = 3,
-    FB_LOSS = 4,         /* before it is multiplied with the loss scale: after it, an overflow would be the scale's and is not told apart */
+    FB_LOSS = 4, /* before it is multiplied with the loss scale: after it, an overflow would be the scale's and is not told apart */
     FB_LOCAL_GRAD = 5,   /* before the collective: only the origin is bad */
     FB_REDUCED_GRAD = 6, /* after the collective, unscaled */
     FB_UPDATE = 7,       /* parameters, moments, EMA, buffers after the optimizer */
@@ -231,23 +240,27 @@ enum {
 
 /* What a run does on a fault. */
 enum {
-    FB_ON_BAD_SKIP = 0,    /* skip the update; halt after max_skips in a row */
-    FB_ON_BAD_HALT = 1,    /* halt at the first fault */
-    FB_ON_BAD_OBSERVE = 2  /* record and change nothing */
+    FB_ON_BAD_SKIP = 0,   /* skip the update; halt after max_skips in a row */
+    FB_ON_BAD_HALT = 1,   /* halt at the first fault */
+    FB_ON_BAD_OBSERVE = 2 /* record and change nothing */
 };
 
-/* Dynamic loss scaling: constants and fields of torch.amp.GradScaler; hysteresis and floor as DeepSpeed and Megatron-LM have them. */
+/* Dynamic loss scaling: constants and fields of torch.amp.GradScaler; hysteresis and floor as
+ * DeepSpeed and Megatron-LM have them. */
 typedef struct fb_scaler_config {
     uint32_t size;
-    int32_t enabled;        /* 0: no scaling, the scale is 1 and never moves */
-    double init_scale;      /* 65536 */
-    double growth_factor;   /* 2 */
-    double backoff_factor;  /* 0.5 */
-    int32_t growth_interval;/* 2000 clean updates in a row */
-    int32_t hysteresis;     /* overflows since the last growth interval before the scale backs off; 1 is torch */
-    double scale_min;       /* floor; 0: none, as torch */
+    int32_t enabled;         /* 0: no scaling, the scale is 1 and never moves */
+    double init_scale;       /* 65536 */
+    double growth_factor;    /* 2 */
+    double backoff_factor;   /* 0.5 */
+    int32_t growth_interval; /* 2000 clean updates in a row */
+    int32_t hysteresis;      /* overflows since the last growth interval before the scale backs off; 1 is torch */
+    double scale_min;        /* floor; 0: none, as torch */
 } fb_scaler_config;
-#define FB_SCALER_CONFIG_INIT {sizeof(fb_scaler_config), 0, 65536.0, 2.0, 0.5, 2000, 1, 0.0}
+#define FB_SCALER_CONFIG_INIT                                        \
+    {                                                                \
+        sizeof(fb_scaler_config), 0, 65536.0, 2.0, 0.5, 2000, 1, 0.0 \
+    }
 
 typedef struct fb_pair {
     const char *key, *value;
@@ -261,28 +274,30 @@ typedef struct fb_pair {
  */
 typedef struct fb_run_config {
     uint32_t size;
-    int32_t rank, world;              /* 0 <= rank < world <= 2^20 */
-    int32_t dp_rank, tp_rank, pp_rank;/* -1: unknown */
-    int32_t device;                   /* -1: host */
-    int32_t attempt;                  /* 1, 2, ...: one launch of the run */
-    const char *dir;                  /* folder that holds runs; NULL: "firstbad-runs" */
-    const char *run_id;               /* equal on all ranks; letters, digits, '.', '_', '-'; at most 63 bytes */
-    const char *host;                 /* NULL: asked from the system */
-    const char *precision;            /* "fp32", "bf16", "fp16", ... */
-    int32_t on_bad;                   /* FB_ON_BAD_SKIP, ... */
-    int32_t max_skips;                /* faults in a row that are skipped before the run halts; 3 */
-    int32_t agreement;                /* FB_AGREE_VOTE; FB_AGREE_NONE for a single process that cannot vote */
-    int32_t threads;                  /* for scans of large arrays; 0: as many as the process may run on */
+    int32_t rank, world;               /* 0 <= rank < world <= 2^20 */
+    int32_t dp_rank, tp_rank, pp_rank; /* -1: unknown */
+    int32_t device;                    /* -1: host */
+    int32_t attempt;                   /* 1, 2, ...: one launch of the run */
+    const char *dir;                   /* folder that holds runs; NULL: "firstbad-runs" */
+    const char *run_id;                /* equal on all ranks; letters, digits, '.', '_', '-'; at most 63 bytes */
+    const char *host;                  /* NULL: asked from the system */
+    const char *precision;             /* "fp32", "bf16", "fp16", ... */
+    int32_t on_bad;                    /* FB_ON_BAD_SKIP, ... */
+    int32_t max_skips;                 /* faults in a row that are skipped before the run halts; 3 */
+    int32_t agreement;                 /* FB_AGREE_VOTE; FB_AGREE_NONE for a single process that cannot vote */
+    int32_t threads;                   /* for scans of large arrays; 0: as many as the process may run on */
     fb_scaler_config scaler;
-    const fb_pair *meta;              /* dataset_version, model_commit, tokenizer_hash, config_hash, ...: written once */
+    const fb_pair *meta; /* dataset_version, model_commit, tokenizer_hash, config_hash, ...: written once */
     uint64_t meta_count;
-    const char *inject;               /* faults to inject, NULL: none. Grammar in docs/injection.md */
-    uint64_t sites_max;               /* 0: 65,536. Memory for sites and findings is taken at open */
-    uint64_t findings_max;            /* findings kept a step; 0: 256. Further ones are counted */
+    const char *inject;    /* faults to inject, NULL: none. Grammar in docs/injection.md */
+    uint64_t sites_max;    /* 0: 65,536. Memory for sites and findings is taken at open */
+    uint64_t findings_max; /* findings kept a step; 0: 256. Further ones are counted */
 } fb_run_config;
-#define FB_RUN_CONFIG_INIT                                                                                                          \
-    {sizeof(fb_run_config), 0, 1, -1, -1, -1, -1, 1, NULL, NULL, NULL, NULL, FB_ON_BAD_SKIP, 3, FB_AGREE_VOTE, 1,           \
-     FB_SCALER_CONFIG_INIT, NULL, 0, NULL, 0, 0}
+#define FB_RUN_CONFIG_INIT                                                                                           \
+    {                                                                                                                \
+        sizeof(fb_run_config), 0, 1, -1, -1, -1, -1, 1, NULL, NULL, NULL, NULL, FB_ON_BAD_SKIP, 3, FB_AGREE_VOTE, 1, \
+            FB_SCALER_CONFIG_INIT, NULL, 0, NULL, 0, 0                                                               \
+    }
 
 /**
  * Open one rank's view of a run: make the folders, create this rank's ledger exclusively and set the space of the first-bad
@@ -302,8 +317,8 @@ FB_API fb_status fb_run_open(fb_run **out, const fb_run_config *config, fb_error
 FB_API fb_status fb_run_open_alone(fb_run **out, const fb_run_config *config, fb_error *err);
 
 /**
- * The number of the next launch of a run: one more than the largest attempt in its folder, 1 where there is none. One rank asks, and
- * tells the others; firstbad/mpi.h does both. dir  NULL: "firstbad-runs". Errors: FB_E_USAGE, FB_E_IO.
+ * The number of the next launch of a run: one more than the largest attempt in its folder, 1 where there is none. One rank asks,
+ * and tells the others; firstbad/mpi.h does both. dir  NULL: "firstbad-runs". Errors: FB_E_USAGE, FB_E_IO.
  */
 FB_API fb_status fb_run_next_attempt(const char *dir, const char *run_id, int32_t *attempt, fb_error *err);
 
@@ -347,9 +362,9 @@ enum {
 
 /* What is legal at a site; each exemption shows in coverage. */
 enum {
-    FB_LEGAL_NEG_INF = 1u,  /* an additive mask may hold -inf */
-    FB_LEGAL_PADDING = 2u,  /* receive buffers, bubbles, padding: may hold garbage, is not checked */
-    FB_LEGAL_EXEMPT = 4u    /* not checked, by the owner's wish */
+    FB_LEGAL_NEG_INF = 1u, /* an additive mask may hold -inf */
+    FB_LEGAL_PADDING = 2u, /* receive buffers, bubbles, padding: may hold garbage, is not checked */
+    FB_LEGAL_EXEMPT = 4u   /* not checked, by the owner's wish */
 };
 
 /* Domain that finite elements must lie in. */
@@ -364,19 +379,25 @@ enum {
 /* A named tensor place. The same tensor checked at two boundaries is one site. Strings are copied. */
 typedef struct fb_site {
     uint32_t size;
-    int32_t role;         /* FB_ROLE_* */
-    const char *module;   /* dotted path, "h.3.mlp"; "" for the root */
-    const char *tensor;   /* "fc.weight", "tokens", "loss.cross_entropy" */
-    const char *group;    /* parameter group, NULL: none */
-    int32_t bucket;       /* communication bucket, -1: none. Evidence only: a bucket is never reported as a layer */
-    int32_t domain;       /* FB_DOMAIN_* */
-    int64_t position;     /* place along the dataflow, 0 at the input, growing towards the loss; pipeline stages share one numbering;
+    int32_t role;       /* FB_ROLE_* */
+    const char *module; /* dotted path, "h.3.mlp"; "" for the root */
+    const char *tensor; /* "fc.weight", "tokens", "loss.cross_entropy" */
+    const char *group;  /* parameter group, NULL: none */
+    int32_t bucket;     /* communication bucket, -1: none. Evidence only: a bucket is never reported as a layer */
+    int32_t domain;     /* FB_DOMAIN_* */
+    int64_t position;   /* place along the dataflow, 0 at the input, growing towards the loss; pipeline stages share one numbering;
                              -1: the order in which sites are added. At most 2^24 - 2 */
-    uint32_t legal;       /* FB_LEGAL_* */
-    int32_t ndim;         /* 0: unknown; else indices are printed in this shape */
+    uint32_t legal;     /* FB_LEGAL_* */
+    int32_t ndim;       /* 0: unknown; else indices are printed in this shape */
     int64_t shape[FB_DIMS_MAX];
 } fb_site;
-#define FB_SITE_INIT {sizeof(fb_site), 0, NULL, NULL, NULL, -1, 0, -1, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}}
+#define FB_SITE_INIT                                           \
+    {                                                          \
+        sizeof(fb_site), 0, NULL, NULL, NULL, -1, 0, -1, 0, 0, \
+        {                                                      \
+            0, 0, 0, 0, 0, 0, 0, 0                             \
+        }                                                      \
+    }
 
 /**
  * Name a tensor place. Between steps only. id  on FB_OK the id to put into views; ids count up from 0 in the order of the calls.
@@ -385,8 +406,9 @@ typedef struct fb_site {
 FB_API fb_status fb_run_add_site(fb_run *run, const fb_site *site, uint32_t *id, fb_error *err);
 
 /**
- * fb_run_add_site with everything but role and names left at FB_SITE_INIT; the id goes into view->site. The view's data may still be
- * NULL: a name can be given before the memory exists. Call it in the order of the dataflow, for this order becomes the position.
+ * fb_run_add_site with everything but role and names left at FB_SITE_INIT; the id goes into view->site. The view's data may still
+ * be NULL: a name can be given before the memory exists. Call it in the order of the dataflow, for this order becomes the
+ * position.
  * Errors: as fb_run_add_site; the view is then unchanged.
  */
 FB_API fb_status fb_run_name_view(fb_run *run, int32_t role, const char *module, const char *tensor, fb_view *view, fb_error *err);
@@ -415,20 +437,23 @@ enum {
 
 typedef struct fb_step {
     uint32_t size;
-    uint32_t known;            /* FB_KNOWN_* of the fields below */
-    int64_t step;              /* the number that the run's own log prints; >= 0 */
-    int32_t micro_steps;       /* accumulation window; 1 .. 16,382 */
+    uint32_t known;      /* FB_KNOWN_* of the fields below */
+    int64_t step;        /* the number that the run's own log prints; >= 0 */
+    int32_t micro_steps; /* accumulation window; 1 .. 16,382 */
     int32_t reserved;
     int64_t global_batch_id;
     const int64_t *sample_ids; /* this rank's; the first 64 are recorded, all are counted; NULL: unknown */
     uint64_t sample_count;
     double learning_rate;
-    double loss_scale;         /* only where the trainer owns the scale; with a scaler of the run leave it unknown */
+    double loss_scale; /* only where the trainer owns the scale; with a scaler of the run leave it unknown */
     uint64_t batch_fingerprint;
     uint64_t rng_state_hash;
     int64_t checkpoint_parent; /* step of the checkpoint this run descends from */
 } fb_step;
-#define FB_STEP_INIT {sizeof(fb_step), 0, 0, 1, 0, 0, NULL, 0, 0.0, 0.0, 0, 0, 0}
+#define FB_STEP_INIT                                               \
+    {                                                              \
+        sizeof(fb_step), 0, 0, 1, 0, 0, NULL, 0, 0.0, 0.0, 0, 0, 0 \
+    }
 
 /* Begin an update. Errors: FB_E_ORDER (the last step has no end), FB_E_HALTED, FB_E_FORKED, FB_E_USAGE. */
 FB_API fb_status fb_step_begin(fb_run *run, const fb_step *step, fb_error *err);
@@ -447,37 +472,41 @@ FB_API fb_status fb_step_check(fb_run *run, int32_t boundary, const fb_view *vie
 
 /* As fb_step_check, for a part of the state chosen so that every tensor is visited once in `period` steps that call it for this
    boundary with the same views; coverage says "sampled". */
-FB_API fb_status fb_step_check_sampled(fb_run *run, int32_t boundary, const fb_view *views, size_t n, int32_t period, fb_error *err);
+FB_API fb_status fb_step_check_sampled(fb_run *run, int32_t boundary, const fb_view *views, size_t n, int32_t period,
+                                       fb_error *err);
 
 /* A batch, for the input gate. Arrays are (rows, cols), row-major; NULL: not there. Integer formats: FB_I8 .. FB_U64, FB_BOOL. */
 typedef struct fb_tokens {
     uint32_t size;
-    uint32_t site;          /* site of the tokens, role FB_ROLE_INPUT */
+    uint32_t site; /* site of the tokens, role FB_ROLE_INPUT */
     uint64_t rows, cols;
-    void *tokens;           /* written by injection only */
+    void *tokens; /* written by injection only */
     void *labels;
     void *positions;
     void *mask;             /* 0 or 1 an element */
     void *weights;          /* loss weights: a float format; finite and >= 0 */
     const int64_t *lengths; /* rows entries: real tokens of each sample */
     int32_t token_dtype, label_dtype, position_dtype, mask_dtype, weight_dtype;
-    uint32_t weight_site;   /* site of the weights; UINT32_MAX: the tokens' own */
-    int64_t vocab;          /* ids lie in [0, vocab) */
-    int64_t classes;        /* labels lie in [0, classes) or equal ignore_index */
-    int64_t ignore_index;   /* -100 in PyTorch */
-    int64_t positions_max;  /* positions lie in [0, positions_max) */
+    uint32_t weight_site;  /* site of the weights; UINT32_MAX: the tokens' own */
+    int64_t vocab;         /* ids lie in [0, vocab) */
+    int64_t classes;       /* labels lie in [0, classes) or equal ignore_index */
+    int64_t ignore_index;  /* -100 in PyTorch */
+    int64_t positions_max; /* positions lie in [0, positions_max) */
     int64_t length_min, length_max;
-    int64_t valid_tokens;   /* out: labels that are not ignored and have a weight above 0; -1: no labels given */
+    int64_t valid_tokens; /* out: labels that are not ignored and have a weight above 0; -1: no labels given */
 } fb_tokens;
-#define FB_TOKENS_INIT                                                                                                              \
-    {sizeof(fb_tokens), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, FB_I32, FB_I32, FB_I32, FB_BOOL, FB_F32, UINT32_MAX,    \
-     0, 0, -100, 0, 1, INT64_MAX, -1}
+#define FB_TOKENS_INIT                                                                                                             \
+    {                                                                                                                              \
+        sizeof(fb_tokens), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, FB_I32, FB_I32, FB_I32, FB_BOOL, FB_F32, UINT32_MAX, 0, 0, \
+            -100, 0, 1, INT64_MAX, -1                                                                                              \
+    }
 
 /**
  * Check a batch: token, position and mask ranges, allowed labels, a batch whose labels are all ignored, lengths, loss weights.
  * Every step reads tokens, labels, lengths and loss weights, one pass over each. Positions, and masks row by row (a row without a
  * single 1 is a fault: its softmax is 0/0), are read in a run's first 16 steps and while the run is at risk; coverage says
- * "summary" otherwise. Findings are kept for the ballot. Errors: FB_E_USAGE, FB_E_DTYPE, FB_E_SITE, FB_E_ORDER; nothing was recorded.
+ * "summary" otherwise. Findings are kept for the ballot. Errors: FB_E_USAGE, FB_E_DTYPE, FB_E_SITE, FB_E_ORDER; nothing was
+ * recorded.
  */
 FB_API fb_status fb_step_check_tokens(fb_run *run, fb_tokens *tokens, fb_error *err);
 
@@ -496,16 +525,23 @@ typedef struct fb_finding {
     fb_scan_result stats; /* zeroed except size when not known */
 } fb_finding;
 
-enum { FB_FIELD_TENSOR = 0, FB_FIELD_TOKENS = 1, FB_FIELD_LABELS = 2, FB_FIELD_POSITIONS = 3, FB_FIELD_MASK = 4, FB_FIELD_WEIGHTS = 5,
-       FB_FIELD_LENGTHS = 6 };
+enum {
+    FB_FIELD_TENSOR = 0,
+    FB_FIELD_TOKENS = 1,
+    FB_FIELD_LABELS = 2,
+    FB_FIELD_POSITIONS = 3,
+    FB_FIELD_MASK = 4,
+    FB_FIELD_WEIGHTS = 5,
+    FB_FIELD_LENGTHS = 6
+};
 
 /* Add findings made elsewhere, for example on a GPU. They weigh as our own. */
 FB_API fb_status fb_step_report(fb_run *run, const fb_finding *findings, size_t n, fb_error *err);
 
 /**
- * How many findings this rank has in the step that is open, 0 outside a step. It decides nothing, and other ranks do not know of it:
- * the verdict is the vote's. It is for what a trainer must not do with a bad batch before the vote, such as an embedding lookup that
- * reads out of bounds: leave out forward and backward, and vote.
+ * How many findings this rank has in the step that is open, 0 outside a step. It decides nothing, and other ranks do not know of
+ * it: the verdict is the vote's. It is for what a trainer must not do with a bad batch before the vote, such as an embedding lookup
+ * that reads out of bounds: leave out forward and backward, and vote.
  */
 FB_API uint64_t fb_step_findings(const fb_run *run);
 
@@ -517,21 +553,28 @@ FB_API fb_status fb_step_ballot(fb_run *run, int64_t words[4], fb_error *err);
 
 typedef struct fb_verdict {
     uint32_t size;
-    int32_t action;        /* FB_PROCEED, ... the same on every rank where agreement is FB_AGREE_VOTE */
-    int32_t agreement;     /* FB_AGREE_* */
-    int32_t unanimous;     /* 1: all ranks voted in the same run, attempt, step, vote number, scale and policy; 0: they did not; -1: no quorum */
-    int32_t clean;         /* 1: no rank holds a finding */
-    int32_t fault;         /* 1: judged a fault; 0: clean, or probing of a loss scale */
-    int32_t first_rank;    /* spokesman: the rank with the smallest key; -1 when clean */
+    int32_t action;     /* FB_PROCEED, ... the same on every rank where agreement is FB_AGREE_VOTE */
+    int32_t agreement;  /* FB_AGREE_* */
+    int32_t unanimous;  /* 1: all ranks voted in the same run, attempt, step, vote number, scale and policy; 0: they did not; -1: no
+                      quorum */
+    int32_t clean;      /* 1: no rank holds a finding */
+    int32_t fault;      /* 1: judged a fault; 0: clean, or probing of a loss scale */
+    int32_t first_rank; /* spokesman: the rank with the smallest key; -1 when clean */
     int32_t first_boundary;
     int32_t first_micro_step;
     int32_t consecutive_skips; /* this one included */
     int64_t first_position;
-    uint64_t local_findings;   /* on this rank */
+    uint64_t local_findings; /* on this rank */
     int64_t step;
-    char case_id[32];          /* "a1-000412" when this verdict opened or belongs to a case, else "" */
+    char case_id[32]; /* "a1-000412" when this verdict opened or belongs to a case, else "" */
 } fb_verdict;
-#define FB_VERDICT_INIT {sizeof(fb_verdict), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
+#define FB_VERDICT_INIT                                         \
+    {                                                           \
+        sizeof(fb_verdict), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+        {                                                       \
+            0                                                   \
+        }                                                       \
+    }
 
 /**
  * Read the reduced words and decide. words NULL: the vote failed, which is "no quorum" and never an update (FB_ON_BAD_OBSERVE lets
@@ -566,17 +609,20 @@ typedef struct fb_step_result {
     double loss;      /* any value, non-finite included; kept as bits */
     double grad_norm; /* total, unscaled, before clipping */
 } fb_step_result;
-#define FB_STEP_RESULT_INIT {sizeof(fb_step_result), 0, 0.0, 0.0}
+#define FB_STEP_RESULT_INIT                 \
+    {                                       \
+        sizeof(fb_step_result), 0, 0.0, 0.0 \
+    }
 
 /* End the update: record it, move the loss scale, remember the skip. After a settled ballot; and where it let the update through,
    after fb_step_apply: a scale that moves without a step is a fault (FB_E_ORDER). */
 FB_API fb_status fb_step_end(fb_run *run, const fb_step_result *result, fb_error *err);
 
 /**
- * Give up the update that is running, for a reason of the trainer's own: an exception in forward, a batch it will not train on. What
- * was found so far is recorded; the loss scale stays; the state is held to be untouched, and that is proven as a skip is. Allowed at
- * any time before fb_step_apply let the update through. All ranks must give up the same step, or the next vote exposes those that
- * did not: a rank that cannot go on while the others may be waiting for its ballot should rather vote, and end.
+ * Give up the update that is running, for a reason of the trainer's own: an exception in forward, a batch it will not train on.
+ * What was found so far is recorded; the loss scale stays; the state is held to be untouched, and that is proven as a skip is.
+ * Allowed at any time before fb_step_apply let the update through. All ranks must give up the same step, or the next vote exposes
+ * those that did not: a rank that cannot go on while the others may be waiting for its ballot should rather vote, and end.
  * Errors: FB_E_ORDER (no step is open, or the update was applied already).
  */
 FB_API fb_status fb_step_abandon(fb_run *run, fb_error *err);

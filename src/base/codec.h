@@ -12,7 +12,7 @@ typedef struct fb_codec {
     uint8_t *out;      /* writing: where to; NULL: reading */
     const uint8_t *in; /* reading: where from */
     size_t used, room;
-    int failed;        /* a field did not fit */
+    int failed; /* a field did not fit */
 } fb_codec;
 
 void fb_codec_write(fb_codec *codec, uint8_t *out, size_t room);

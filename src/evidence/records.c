@@ -31,7 +31,7 @@ static fb_status done_reading(const fb_codec *codec, const char *what, fb_error 
     return fb_fail_at(err, codec->used, "decode %s record: expected more than the %zu bytes of its payload", what, codec->room);
 }
 
-/* ---- RUN ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- RUN --------------------------------------------------------------------------------------------------------------------- */
 
 uint32_t fb_rec_run_encode(uint8_t *out, uint32_t room, const fb_pair *pairs, uint64_t n)
 {
@@ -67,7 +67,7 @@ fb_status fb_rec_run_decode(const uint8_t *payload, uint32_t bytes, void (*each)
     return done_reading(&codec, "run", err);
 }
 
-/* ---- the visitors: each names the fields of one payload in their order ------------------------------------------------------------ */
+/* ---- the visitors: each names the fields of one payload in their order ------------------------------------------------------- */
 
 static void shape(fb_codec *codec, int32_t *ndim, int64_t dims[FB_DIMS_MAX])
 {
@@ -266,22 +266,22 @@ static void visit_ckpt(fb_codec *codec, fb_rec_ckpt *rec)
 }
 
 /* The pairs of functions differ in the struct and the visitor alone. */
-#define RECORD(name)                                                                                                               \
-    uint32_t fb_rec_##name##_encode(uint8_t *out, uint32_t room, const fb_rec_##name *rec)                                         \
-    {                                                                                                                              \
-        fb_codec codec;                                                                                                            \
-        fb_rec_##name copy = *rec;                                                                                                 \
-        fb_codec_write(&codec, out, room);                                                                                         \
-        visit_##name(&codec, &copy);                                                                                               \
-        return written(&codec);                                                                                                    \
-    }                                                                                                                              \
-    fb_status fb_rec_##name##_decode(const uint8_t *payload, uint32_t bytes, fb_rec_##name *rec, fb_error *err)                    \
-    {                                                                                                                              \
-        fb_codec codec;                                                                                                            \
-        memset(rec, 0, sizeof *rec);                                                                                               \
-        fb_codec_read(&codec, payload, bytes);                                                                                     \
-        visit_##name(&codec, rec);                                                                                                 \
-        return done_reading(&codec, #name, err);                                                                                   \
+#define RECORD(name)                                                                                            \
+    uint32_t fb_rec_##name##_encode(uint8_t *out, uint32_t room, const fb_rec_##name *rec)                      \
+    {                                                                                                           \
+        fb_codec codec;                                                                                         \
+        fb_rec_##name copy = *rec;                                                                              \
+        fb_codec_write(&codec, out, room);                                                                      \
+        visit_##name(&codec, &copy);                                                                            \
+        return written(&codec);                                                                                 \
+    }                                                                                                           \
+    fb_status fb_rec_##name##_decode(const uint8_t *payload, uint32_t bytes, fb_rec_##name *rec, fb_error *err) \
+    {                                                                                                           \
+        fb_codec codec;                                                                                         \
+        memset(rec, 0, sizeof *rec);                                                                            \
+        fb_codec_read(&codec, payload, bytes);                                                                  \
+        visit_##name(&codec, rec);                                                                              \
+        return done_reading(&codec, #name, err);                                                                \
     }
 
 RECORD(site)

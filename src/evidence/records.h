@@ -11,16 +11,16 @@
 
 /* Record types. Values are written to files and never renumbered. */
 enum {
-    FB_REC_RUN = 1,     /* pairs of text: what is constant, written once */
+    FB_REC_RUN = 1, /* pairs of text: what is constant, written once */
     FB_REC_SITE = 2,
     FB_REC_STEP = 3,    /* L1: one a step */
     FB_REC_FINDING = 4, /* L2: one a finding */
     FB_REC_FIRST_BAD = 5,
     FB_REC_VERDICT = 6, /* written where a vote was not clean, or failed */
     FB_REC_EVENT = 7,
-    FB_REC_PROOF = 8,   /* digests of owned state */
-    FB_REC_PULSE = 9,   /* only in the pulse slots */
-    FB_REC_CKPT = 10,   /* registry */
+    FB_REC_PROOF = 8, /* digests of owned state */
+    FB_REC_PULSE = 9, /* only in the pulse slots */
+    FB_REC_CKPT = 10, /* registry */
     FB_REC_CLOSE = 11
 };
 
@@ -50,35 +50,35 @@ typedef struct fb_rec_site {
 uint32_t fb_rec_site_encode(uint8_t *out, uint32_t room, const fb_rec_site *rec);
 fb_status fb_rec_site_decode(const uint8_t *payload, uint32_t bytes, fb_rec_site *rec, fb_error *err);
 
-/* ---- coverage: what one step really checked on this rank ------------------------------------------------------------------------ */
+/* ---- coverage: what one step really checked on this rank --------------------------------------------------------------------- */
 /* How much of a boundary was looked at. */
 enum { FB_COVER_NONE = 0, FB_COVER_SUMMARY = 1, FB_COVER_SAMPLED = 2, FB_COVER_FULL = 3 };
 typedef struct fb_cover {
-    uint8_t level[9];      /* by boundary, index 0 unused; FB_COVER_* */
-    uint32_t tensors[9];   /* tensors looked at */
-    uint32_t exempt;       /* tensors passed over by declared legality */
-    uint32_t absent;       /* gradients that do not exist */
-    uint32_t unchecked;    /* tensors whose format has nothing to find */
+    uint8_t level[9];    /* by boundary, index 0 unused; FB_COVER_* */
+    uint32_t tensors[9]; /* tensors looked at */
+    uint32_t exempt;     /* tensors passed over by declared legality */
+    uint32_t absent;     /* gradients that do not exist */
+    uint32_t unchecked;  /* tensors whose format has nothing to find */
 } fb_cover;
 
-/* ---- STEP ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- STEP -------------------------------------------------------------------------------------------------------------------- */
 /* Bits of fb_rec_step.flags. */
 enum {
     FB_STEP_SKIPPED = 1u,
-    FB_STEP_APPLIED = 2u,       /* fb_step_apply let the optimizer change the state */
-    FB_STEP_GATED = 4u,         /* every vote of the step was clean and covered all gradients handed over */
-    FB_STEP_PROBING = 8u,       /* skipped, and not a fault */
-    FB_STEP_DEEP = 16u,         /* deep scan was on */
+    FB_STEP_APPLIED = 2u, /* fb_step_apply let the optimizer change the state */
+    FB_STEP_GATED = 4u,   /* every vote of the step was clean and covered all gradients handed over */
+    FB_STEP_PROBING = 8u, /* skipped, and not a fault */
+    FB_STEP_DEEP = 16u,   /* deep scan was on */
     FB_STEP_ENTRY_BAD = 32u,
-    FB_STEP_ABANDONED = 64u     /* given up by the trainer before the last gate */
+    FB_STEP_ABANDONED = 64u /* given up by the trainer before the last gate */
 };
 typedef struct fb_rec_step {
     int64_t step;
     int32_t micro_steps;
-    uint32_t known;             /* FB_KNOWN_* */
+    uint32_t known; /* FB_KNOWN_* */
     uint32_t flags;
     int32_t action, agreement, unanimous;
-    int32_t first_bad_stage;    /* boundary; 0: none */
+    int32_t first_bad_stage; /* boundary; 0: none */
     int32_t consecutive_skips;
     int32_t votes;
     int64_t global_batch_id;
@@ -92,13 +92,13 @@ typedef struct fb_rec_step {
     int64_t token_min, token_max;
     fb_cover cover;
     uint64_t sample_count;
-    uint32_t samples;           /* entries below */
+    uint32_t samples; /* entries below */
     int64_t sample_ids[FB_SAMPLES_MAX];
 } fb_rec_step;
 uint32_t fb_rec_step_encode(uint8_t *out, uint32_t room, const fb_rec_step *rec);
 fb_status fb_rec_step_decode(const uint8_t *payload, uint32_t bytes, fb_rec_step *rec, fb_error *err);
 
-/* ---- FINDING and FIRST_BAD --------------------------------------------------------------------------------------------------------- */
+/* ---- FINDING and FIRST_BAD --------------------------------------------------------------------------------------------------- */
 /* Self-contained: names and shape are inside, so that a frozen record can be read when everything else is lost. */
 typedef struct fb_rec_finding {
     int64_t step;
@@ -118,15 +118,15 @@ typedef struct fb_rec_finding {
     int64_t global_batch_id;
     uint64_t time_ns;
     /* The witness: what was checked clean on this rank in this step before the finding. Boundaries as bits (1 << boundary). */
-    uint32_t clean_before;      /* boundaries fully checked and finite */
-    uint32_t sampled_before;    /* boundaries sampled and finite */
-    uint32_t tensors_before;    /* tensors found finite in this step before this one */
+    uint32_t clean_before;   /* boundaries fully checked and finite */
+    uint32_t sampled_before; /* boundaries sampled and finite */
+    uint32_t tensors_before; /* tensors found finite in this step before this one */
     fb_text module, tensor, group, host;
 } fb_rec_finding;
 uint32_t fb_rec_finding_encode(uint8_t *out, uint32_t room, const fb_rec_finding *rec);
 fb_status fb_rec_finding_decode(const uint8_t *payload, uint32_t bytes, fb_rec_finding *rec, fb_error *err);
 
-/* ---- VERDICT ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- VERDICT ----------------------------------------------------------------------------------------------------------------- */
 typedef struct fb_rec_verdict {
     int64_t step;
     int32_t vote, action, agreement, unanimous, clean, fault, reason;
@@ -139,7 +139,7 @@ typedef struct fb_rec_verdict {
 uint32_t fb_rec_verdict_encode(uint8_t *out, uint32_t room, const fb_rec_verdict *rec);
 fb_status fb_rec_verdict_decode(const uint8_t *payload, uint32_t bytes, fb_rec_verdict *rec, fb_error *err);
 
-/* ---- EVENT --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- EVENT ------------------------------------------------------------------------------------------------------------------- */
 enum {
     FB_EVENT_PROBING_SKIP = 1,  /* a: consecutive skips */
     FB_EVENT_HALT = 2,          /* a: reason */
@@ -163,21 +163,21 @@ uint32_t fb_rec_event_encode(uint8_t *out, uint32_t room, const fb_rec_event *re
 fb_status fb_rec_event_decode(const uint8_t *payload, uint32_t bytes, fb_rec_event *rec, fb_error *err);
 const char *fb_event_name(int32_t event);
 
-/* ---- PROOF ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- PROOF ------------------------------------------------------------------------------------------------------------------- */
 /* Digests of owned state by role, at the decision to withhold an update and at the next begin. */
 enum { FB_PROOF_DECISION = 1, FB_PROOF_NEXT_BEGIN = 2 };
 typedef struct fb_rec_proof {
-    int64_t step;               /* the withheld step */
-    int32_t moment;             /* FB_PROOF_* */
-    int32_t equal;              /* at FB_PROOF_NEXT_BEGIN: 1 equal to the decision's digests, 0 not; else -1 */
+    int64_t step;   /* the withheld step */
+    int32_t moment; /* FB_PROOF_* */
+    int32_t equal;  /* at FB_PROOF_NEXT_BEGIN: 1 equal to the decision's digests, 0 not; else -1 */
     uint64_t tensors, bytes;
-    uint64_t digest;            /* all of it */
-    uint64_t by_role[10];       /* XXH3 by FB_ROLE_* */
+    uint64_t digest;      /* all of it */
+    uint64_t by_role[10]; /* XXH3 by FB_ROLE_* */
 } fb_rec_proof;
 uint32_t fb_rec_proof_encode(uint8_t *out, uint32_t room, const fb_rec_proof *rec);
 fb_status fb_rec_proof_decode(const uint8_t *payload, uint32_t bytes, fb_rec_proof *rec, fb_error *err);
 
-/* ---- PULSE: what a rank is doing now ------------------------------------------------------------------------------------------------------ */
+/* ---- PULSE: what a rank is doing now ----------------------------------------------------------------------------------------- */
 enum { FB_PULSE_BALLOT = 1, FB_PULSE_SETTLED = 2, FB_PULSE_APPLIED = 3, FB_PULSE_ENDED = 4 };
 typedef struct fb_rec_pulse {
     int64_t step;
@@ -187,15 +187,20 @@ typedef struct fb_rec_pulse {
 uint32_t fb_rec_pulse_encode(uint8_t *out, uint32_t room, const fb_rec_pulse *rec);
 fb_status fb_rec_pulse_decode(const uint8_t *payload, uint32_t bytes, fb_rec_pulse *rec, fb_error *err);
 
-/* ---- CKPT -------------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- CKPT -------------------------------------------------------------------------------------------------------------------- */
 typedef struct fb_rec_ckpt {
     int64_t step;
     int32_t attempt, rank, state, reason;
     uint64_t tensors, elements, bytes, bad, digest;
-    fb_text path, tensor;       /* tensor: the first bad one, "" if none */
+    fb_text path, tensor; /* tensor: the first bad one, "" if none */
 } fb_rec_ckpt;
-enum { FB_CKPT_REASON_READ_BACK = 1, FB_CKPT_REASON_NOT_FINITE = 2, FB_CKPT_REASON_UNREADABLE = 3, FB_CKPT_REASON_LINEAGE = 4,
-       FB_CKPT_REASON_UNSUPPORTED = 5 };
+enum {
+    FB_CKPT_REASON_READ_BACK = 1,
+    FB_CKPT_REASON_NOT_FINITE = 2,
+    FB_CKPT_REASON_UNREADABLE = 3,
+    FB_CKPT_REASON_LINEAGE = 4,
+    FB_CKPT_REASON_UNSUPPORTED = 5
+};
 uint32_t fb_rec_ckpt_encode(uint8_t *out, uint32_t room, const fb_rec_ckpt *rec);
 fb_status fb_rec_ckpt_decode(const uint8_t *payload, uint32_t bytes, fb_rec_ckpt *rec, fb_error *err);
 

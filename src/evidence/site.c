@@ -125,14 +125,15 @@ int32_t fb_site_unravel(const int64_t *shape, int32_t ndim, uint64_t flat, int64
 
 const char *fb_role_name(int32_t role)
 {
-    static const char *const names[] = {"?", "activation", "input", "loss", "gradient", "parameter", "moment", "ema", "buffer", "counter"};
+    static const char *const names[] = {"?",         "activation", "input", "loss",   "gradient",
+                                        "parameter", "moment",     "ema",   "buffer", "counter"};
     return role >= FB_ROLE_ACTIVATION && role <= FB_ROLE_COUNTER ? names[role] : "?";
 }
 
 const char *fb_boundary_name(int32_t boundary)
 {
-    static const char *const names[] = {"?", "entry_state", "input", "forward", "loss", "local_gradient", "reduced_gradient", "update",
-                                        "checkpoint"};
+    static const char *const names[] = {"?",      "entry_state", "input", "forward", "loss", "local_gradient", "reduced_gradient",
+                                        "update", "checkpoint"};
     return boundary >= FB_ENTRY && boundary <= FB_CHECKPOINT ? names[boundary] : "?";
 }
 

@@ -32,7 +32,8 @@ fb_status fb_sites_add(fb_sites *sites, const fb_site *site, uint32_t *id, fb_er
 /* NULL when the id was not given out. */
 const fb_site_entry *fb_sites_get(const fb_sites *sites, uint32_t id);
 
-/* Indices of a flat index in a shape (row-major). Returns the number of indices written, 0 when the shape is unknown or too small. */
+/* Indices of a flat index in a shape (row-major). Returns the number of indices written, 0 when the
+ * shape is unknown or too small. */
 int32_t fb_site_unravel(const int64_t *shape, int32_t ndim, uint64_t flat, int64_t index[FB_DIMS_MAX]);
 
 const char *fb_role_name(int32_t role);         /* "parameter", ...; "?" */
@@ -40,6 +41,6 @@ const char *fb_boundary_name(int32_t boundary); /* "local_gradient", ...; "?" */
 const char *fb_kind_name(int32_t kind);         /* "nan", "+inf", "-inf", "out_of_range", "all_ignored", "domain"; "none" */
 const char *fb_action_name(int32_t action);     /* "proceed", "skip", ... */
 const char *fb_agreement_name(int32_t agreement);
-const char *fb_field_name(int32_t field);       /* "tensor", "tokens", ... */
+const char *fb_field_name(int32_t field); /* "tensor", "tokens", ... */
 
 #endif

@@ -9,7 +9,7 @@
 #include "guard/run.h"
 #include "scan/scan_fpenv.h"
 
-/* ---- evidence before the words -------------------------------------------------------------------------------------------------- */
+/* ---- evidence before the words ----------------------------------------------------------------------------------------------- */
 
 /* Tensors that were read in this step, in the same micro-step as the finding or before, come causally earlier, and were finite. */
 static uint64_t tensors_before(const struct fb_run *run, const fb_rec_finding *first)
@@ -143,7 +143,7 @@ fb_status fb_step_ballot(struct fb_run *run, int64_t words[4], fb_error *err)
     return status;
 }
 
-/* ---- the verdict ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the verdict ------------------------------------------------------------------------------------------------------------- */
 
 static void fill_verdict(struct fb_run *run, const fb_vote_outcome *outcome, const fb_gate_decision *decision, fb_verdict *verdict)
 {

@@ -10,7 +10,7 @@
 #include "scan/scan_fpenv.h"
 #include "scan/scan_walk.h"
 
-/* ---- what was looked at -------------------------------------------------------------------------------------------------------- */
+/* ---- what was looked at ------------------------------------------------------------------------------------------------------ */
 
 static size_t mark_index(uint32_t site, int32_t boundary)
 {
@@ -38,7 +38,7 @@ static void count_tensor(struct fb_run *run, int32_t boundary, uint32_t site, ui
     fb_run_unlock(run);
 }
 
-/* ---- findings --------------------------------------------------------------------------------------------------------------------- */
+/* ---- findings ---------------------------------------------------------------------------------------------------------------- */
 
 int64_t fb_finding_key(const fb_rec_finding *finding)
 {
@@ -126,7 +126,8 @@ static void fill_finding(struct fb_run *run, fb_rec_finding *rec, const fb_findi
     rec->host = text_of(run->host);
 }
 
-/* Results of a device may arrive out of order: the record of the same tensor from a later micro-step, if no ballot has carried it. */
+/* Results of a device may arrive out of order: the record of the same tensor from a later micro-step,
+ * if no ballot has carried it. */
 static fb_rec_finding *later_one(struct fb_run *run, const fb_finding *finding)
 {
     for (uint64_t i = run->step.findings_settled; i < run->findings_count; i++) {
@@ -148,7 +149,8 @@ void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected)
     run->step.unsettled = 1;
     run->step.bad_boundaries |= 1u << finding->boundary;
     if (finding->boundary == FB_ENTRY || finding->boundary == FB_UPDATE) run->state_bad = 1;
-    /* Later micro-steps add to the same gradient: what came first is kept, and they are not blamed. The fields of a batch are apart. */
+    /* Later micro-steps add to the same gradient: what came first is kept, and they are not blamed.
+     * The fields of a batch are apart. */
     if (finding->field == FB_FIELD_TENSOR && *mark == run->step.step_serial) {
         rec = later_one(run, finding);
     } else {
@@ -159,7 +161,7 @@ void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected)
     fb_run_unlock(run);
 }
 
-/* ---- one tensor --------------------------------------------------------------------------------------------------------------------- */
+/* ---- one tensor -------------------------------------------------------------------------------------------------------------- */
 
 static int32_t place_of(int32_t boundary)
 {
@@ -298,7 +300,7 @@ int fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view)
     return 1;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- calls ------------------------------------------------------------------------------------------------------------------- */
 
 static fb_status view_valid(struct fb_run *run, const char *what, const fb_view *view, size_t i, fb_error *err)
 {

@@ -13,9 +13,10 @@ struct word {
 };
 
 static const struct word places[] = {
-    {"input", FB_INJECT_INPUT},     {"token", FB_INJECT_TOKEN},     {"label", FB_INJECT_LABEL}, {"weight", FB_INJECT_WEIGHT},
-    {"activation", FB_INJECT_ACTIVATION}, {"loss", FB_INJECT_LOSS}, {"grad", FB_INJECT_GRAD},   {"reduced", FB_INJECT_REDUCED},
-    {"param", FB_INJECT_PARAM},     {"moment", FB_INJECT_MOMENT},   {"buffer", FB_INJECT_BUFFER},
+    {"input", FB_INJECT_INPUT},   {"token", FB_INJECT_TOKEN},           {"label", FB_INJECT_LABEL},
+    {"weight", FB_INJECT_WEIGHT}, {"activation", FB_INJECT_ACTIVATION}, {"loss", FB_INJECT_LOSS},
+    {"grad", FB_INJECT_GRAD},     {"reduced", FB_INJECT_REDUCED},       {"param", FB_INJECT_PARAM},
+    {"moment", FB_INJECT_MOMENT}, {"buffer", FB_INJECT_BUFFER},
 };
 
 static const struct word plants[] = {
@@ -114,10 +115,11 @@ static fb_status parse_item(fb_injection *item, char *text, fb_error *err)
         item->what = find_word(plants, sizeof plants / sizeof *plants, dash + 1);
     }
     if (!item->where || !item->what) {
-        return fb_fail(err, FB_E_USAGE,
-                       "read injection '%s': expected PLACE-FAULT@step=N,..., with a place of input token label weight activation loss grad "
-                       "reduced param moment buffer and a fault of nan inf neginf bitflip huge scale zero bad",
-                       item->text);
+        return fb_fail(
+            err, FB_E_USAGE,
+            "read injection '%s': expected PLACE-FAULT@step=N,..., with a place of input token label weight activation loss grad "
+            "reduced param moment buffer and a fault of nan inf neginf bitflip huge scale zero bad",
+            item->text);
     }
     if (!fits(item)) {
         return fb_fail(err, FB_E_USAGE, "read injection '%s': zero and bad go into token and label, the other faults into tensors",
@@ -127,9 +129,10 @@ static fb_status parse_item(fb_injection *item, char *text, fb_error *err)
         char *equals = strchr(part, '=');
         if (equals) *equals = '\0';
         if (!equals || !set_key(item, part, equals + 1)) {
-            return fb_fail(err, FB_E_USAGE,
-                           "read injection '%s': cannot read '%s'; keys are step (N or N-M), rank, micro, site, index, count, bit, factor",
-                           item->text, part);
+            return fb_fail(
+                err, FB_E_USAGE,
+                "read injection '%s': cannot read '%s'; keys are step (N or N-M), rank, micro, site, index, count, bit, factor",
+                item->text, part);
         }
     }
     if (item->step_first < 0) return fb_fail(err, FB_E_USAGE, "read injection '%s': step=N is missing", item->text);
@@ -192,7 +195,7 @@ void fb_inject_fired(fb_inject *inject, const fb_injection *item)
     if (item->micro >= 0) inject->fired[item - inject->items]++;
 }
 
-/* ---- writing bits ------------------------------------------------------------------------------------------------------------- */
+/* ---- writing bits ------------------------------------------------------------------------------------------------------------ */
 
 struct pattern {
     int32_t dtype;

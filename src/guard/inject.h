@@ -9,10 +9,10 @@
 
 /* Where a fault is planted. */
 enum {
-    FB_INJECT_INPUT = 1,   /* a float input tensor */
+    FB_INJECT_INPUT = 1, /* a float input tensor */
     FB_INJECT_TOKEN = 2,
     FB_INJECT_LABEL = 3,
-    FB_INJECT_WEIGHT = 4,  /* loss weights of a batch */
+    FB_INJECT_WEIGHT = 4, /* loss weights of a batch */
     FB_INJECT_ACTIVATION = 5,
     FB_INJECT_LOSS = 6,
     FB_INJECT_GRAD = 7,    /* local, before the collective */
@@ -39,11 +39,11 @@ enum { FB_INJECT_MAX = 16, FB_INJECT_TEXT = 192, FB_INJECT_SITE_TEXT = 96 };
 typedef struct fb_injection {
     int32_t where, what;
     int64_t step_first, step_last;
-    int32_t rank;        /* -1: every rank */
-    int32_t micro;       /* -1: every micro-step */
-    int32_t bit;         /* -1: highest exponent bit */
-    uint64_t index;      /* flat, FB_NO_INDEX: the middle */
-    uint64_t count;      /* elements from index on */
+    int32_t rank;   /* -1: every rank */
+    int32_t micro;  /* -1: every micro-step */
+    int32_t bit;    /* -1: highest exponent bit */
+    uint64_t index; /* flat, FB_NO_INDEX: the middle */
+    uint64_t count; /* elements from index on */
     double factor;
     char site[FB_INJECT_SITE_TEXT]; /* "module.tensor" or its beginning; "": the first that comes */
     char text[FB_INJECT_TEXT];      /* the part of the specification it was read from */
@@ -52,10 +52,12 @@ typedef struct fb_injection {
 typedef struct fb_inject {
     uint32_t count;
     fb_injection items[FB_INJECT_MAX];
-    uint32_t fired[FB_INJECT_MAX]; /* tensors changed in the step that is running; a fault goes into one tensor of a boundary only */
+    uint32_t
+        fired[FB_INJECT_MAX]; /* tensors changed in the step that is running; a fault goes into one tensor of a boundary only */
 } fb_inject;
 
-/* Read a specification: items parted by ';' or a line end. NULL or "" gives none. Errors: FB_E_USAGE naming the word; FB_E_LIMIT. */
+/* Read a specification: items parted by ';' or a line end. NULL or "" gives none. Errors: FB_E_USAGE
+ * naming the word; FB_E_LIMIT. */
 fb_status fb_inject_parse(fb_inject *inject, const char *text, fb_error *err);
 
 /* Forget which faults fired, at the begin of a step. */
@@ -71,7 +73,9 @@ void fb_inject_fired(fb_inject *inject, const fb_injection *item);
 /* Change a float tensor. Returns the number of elements changed, 0 when the format cannot hold the fault. */
 uint64_t fb_inject_plant(const fb_injection *item, const fb_view *view);
 
-/* Change an integer array of a batch. bad: an id outside the range; ignored: what FB_PLANT_ZERO writes. Returns elements changed. */
-uint64_t fb_inject_plant_integers(const fb_injection *item, void *data, int32_t dtype, uint64_t count, int64_t bad, int64_t ignored);
+/* Change an integer array of a batch. bad: an id outside the range; ignored: what FB_PLANT_ZERO
+ * writes. Returns elements changed. */
+uint64_t fb_inject_plant_integers(const fb_injection *item, void *data, int32_t dtype, uint64_t count, int64_t bad,
+                                  int64_t ignored);
 
 #endif

@@ -34,7 +34,8 @@ static fb_status add_site(struct fb_run *run, const fb_site *given, uint32_t *id
     if (given->size < offsetof(fb_site, shape) || given->size > 1u << 16) {
         return fb_fail(err, FB_E_USAGE, "add site: site.size is %u; start from FB_SITE_INIT", given->size);
     }
-    if (run->step.open) return fb_fail(err, FB_E_ORDER, "add site: a step is open; add sites between fb_step_end and fb_step_begin");
+    if (run->step.open)
+        return fb_fail(err, FB_E_ORDER, "add site: a step is open; add sites between fb_step_end and fb_step_begin");
     memcpy(&site, given, given->size < sizeof site ? given->size : sizeof site);
     if ((status = grow_marks(run, err)) != FB_OK) return status;
     return fb_sites_add(&run->sites, &site, id, err);

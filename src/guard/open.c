@@ -421,7 +421,7 @@ fb_status fb_run_misuse(struct fb_run *run, fb_status status, const fb_error *er
     return status;
 }
 
-/* ---- run ids and attempts -------------------------------------------------------------------------------------------------------- */
+/* ---- run ids and attempts ---------------------------------------------------------------------------------------------------- */
 
 fb_status fb_run_new_id(char id[64])
 {

@@ -94,7 +94,7 @@ int fb_record_freeze(struct fb_run *run, const fb_rec_finding *finding)
         fb_record_lost(run, &why);
         return 0;
     }
-    /* The first cases of an attempt go into set-aside space. A run with more of them than there are slots appends, synced, as long as
+    /* The first cases of an attempt go into set-aside space. A run with more of them than there are slots appends, synced, while
        the disk takes it; the last two slots are kept for when it does not. */
     if (fb_log_slots_free(run->log) <= SLOTS_KEPT &&
         fb_log_append(run->log, FB_REC_FIRST_BAD, run->scratch, bytes, 1, NULL) == FB_OK) {
@@ -232,7 +232,9 @@ void fb_record_run(struct fb_run *run, const fb_run_config *config, uint64_t dro
     dropped += add_meta(&pairs, config);
     fb_record_append(run, FB_REC_RUN, fb_rec_run_encode(run->scratch, sizeof run->scratch, pairs.items, pairs.count), 1);
     if (dropped == 0) return;
-    (void)fb_fail(&why, FB_E_LIMIT, "record the run: %llu of the caller's pairs do not fit and are left out; keys have at most %d bytes, values %d, all together %d",
+    (void)fb_fail(&why, FB_E_LIMIT,
+                  "record the run: %llu of the caller's pairs do not fit and are left out; keys have at most %d bytes, values %d, "
+                  "all together %d",
                   (unsigned long long)dropped, META_KEY_MAX, META_VALUE_MAX, META_BYTES_MAX);
     fb_record_lost(run, &why);
 }

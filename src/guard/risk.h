@@ -9,15 +9,16 @@
 
 enum { FB_RISK_WINDOW = 32, FB_RISK_STEPS = 32, FB_RISK_FIRST_STEPS = 16 };
 
-/* A loss this many median absolute deviations above the median of the window is a spike. 10 MADs are 6.7 sigma of a normal series. */
+/* A loss this many median absolute deviations above the median of the window is a spike. 10 MADs are
+ * 6.7 sigma of a normal series. */
 #define FB_RISK_SPIKE_MADS 10.0
 
 typedef struct fb_risk {
     double losses[FB_RISK_WINDOW]; /* ring of finite losses */
     uint32_t count, next;
-    uint64_t steps;                /* updates seen */
-    uint64_t deep_until;           /* value of `steps` up to which batches are scanned deep */
-    uint64_t not_numbers;          /* losses that were not finite: counted, never averaged */
+    uint64_t steps;       /* updates seen */
+    uint64_t deep_until;  /* value of `steps` up to which batches are scanned deep */
+    uint64_t not_numbers; /* losses that were not finite: counted, never averaged */
 } fb_risk;
 
 void fb_risk_init(fb_risk *risk);

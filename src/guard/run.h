@@ -102,7 +102,7 @@ struct fb_run {
     uint8_t scratch[FB_REC_BYTES_MAX];
 };
 
-/* ---- shared by the files of this folder --------------------------------------------------------------------------------------- */
+/* ---- shared by the files of this folder -------------------------------------------------------------------------------------- */
 
 void fb_run_lock(struct fb_run *run);
 void fb_run_unlock(struct fb_run *run);
@@ -138,7 +138,8 @@ void fb_record_run(struct fb_run *run, const fb_run_config *config, uint64_t dro
 
 /* check.c: add a finding of this rank; takes the lock. Fills in what the step knows. */
 void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected);
-/* Look at one view at a boundary; validated before. Returns 0 when it was passed over: exempt, or of a format with nothing to find. */
+/* Look at one view at a boundary; validated before. Returns 0 when it was passed over: exempt, or of
+ * a format with nothing to find. */
 int fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view);
 /* Every view is usable at this boundary, or a sentence. */
 fb_status fb_check_views_valid(struct fb_run *run, const char *what, const fb_view *views, size_t n, fb_error *err);
@@ -164,7 +165,8 @@ void fb_proof_compare(struct fb_run *run);
 /* checkpoint.c: an update that was not provably withheld happened at this step: what was saved since is suspect. */
 void fb_checkpoint_taint(struct fb_run *run, int64_t step);
 
-/* casefile.c: write what this rank knows of the case into its folder. opens: this verdict opened it. Failures count as lost evidence. */
+/* casefile.c: write what this rank knows of the case into its folder. opens: this verdict opened it.
+ * Failures count as lost evidence. */
 void fb_case_write(struct fb_run *run, const fb_rec_verdict *verdict, int opens);
 
 /* The run as opened by a test, over its own table of system calls. */

@@ -17,7 +17,7 @@
 
 enum { MICRO_MAX = FB_VOTE_MICRO_MAX, UNSCALE_CHUNK = 64 };
 
-/* ---- begin --------------------------------------------------------------------------------------------------------------------- */
+/* ---- begin ------------------------------------------------------------------------------------------------------------------- */
 
 static fb_status begin_valid(const struct fb_run *run, const fb_step *step, fb_error *err)
 {
@@ -173,7 +173,7 @@ fb_status fb_step_micro(struct fb_run *run, int32_t index, fb_error *err)
     return fb_run_misuse(run, micro(run, index, err), err);
 }
 
-/* ---- unscale ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- unscale ----------------------------------------------------------------------------------------------------------------- */
 
 static fb_status unscale_valid(struct fb_run *run, const fb_view *views, size_t n, double inv_scale, const double *sum_sq,
                                fb_error *err)
@@ -323,7 +323,7 @@ fb_status fb_step_unscale(struct fb_run *run, const fb_view *views, size_t n, do
     return status;
 }
 
-/* ---- the last gate -------------------------------------------------------------------------------------------------------------------- */
+/* ---- the last gate ----------------------------------------------------------------------------------------------------------- */
 
 /* Whether the votes of this step covered every gradient that takes part in it. */
 static int fully_gated(const struct fb_run *run)
@@ -370,7 +370,7 @@ fb_status fb_step_apply(struct fb_run *run, fb_error *err)
     return fb_run_misuse(run, apply(run, err), err);
 }
 
-/* ---- end ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- end --------------------------------------------------------------------------------------------------------------------- */
 
 static fb_status end_valid(const struct fb_run *run, const fb_step_result *result, fb_error *err)
 {
@@ -452,7 +452,7 @@ fb_status fb_step_end(struct fb_run *run, const fb_step_result *result, fb_error
     return status;
 }
 
-/* ---- giving up ------------------------------------------------------------------------------------------------------------------- */
+/* ---- giving up --------------------------------------------------------------------------------------------------------------- */
 
 static fb_status abandon(struct fb_run *run, fb_error *err)
 {

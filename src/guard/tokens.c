@@ -115,7 +115,7 @@ static struct summary check_range(struct fb_run *run, uint32_t site, int32_t fie
     return sum;
 }
 
-/* ---- injection -------------------------------------------------------------------------------------------------------------------- */
+/* ---- injection --------------------------------------------------------------------------------------------------------------- */
 
 static int inject_integers(struct fb_run *run, const fb_tokens *batch, int32_t where, void *data, int32_t dtype, int64_t bad,
                            int64_t ignored)
@@ -159,7 +159,7 @@ static int inject_weights(struct fb_run *run, const fb_tokens *batch, const fb_v
     return planted;
 }
 
-/* ---- the fields ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- the fields -------------------------------------------------------------------------------------------------------------- */
 
 static void check_tokens(struct fb_run *run, const fb_tokens *batch)
 {
@@ -285,7 +285,7 @@ static void check_deep(struct fb_run *run, const fb_tokens *batch)
     check_mask_rows(run, batch);
 }
 
-/* ---- the call -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the call ---------------------------------------------------------------------------------------------------------------- */
 
 static fb_status integer_valid(const char *name, const void *data, int32_t dtype, int64_t limit, const char *limit_name,
                                fb_error *err)

@@ -1,7 +1,7 @@
 /*
  * The guard on a machine that fails: every system call and every request for memory, one by one, once and for good; a full disk;
- * power cut at every call. What must hold: the gate decides as on a healthy machine, the first-bad record once acknowledged is there
- * after the power came back, and what was lost is told.
+ * power cut at every call. What must hold: the gate decides as on a healthy machine, the first-bad record once acknowledged is
+ * there after the power came back, and what was lost is told.
  */
 #include "support/world.h"
 
@@ -161,7 +161,8 @@ static void test_guard_faults__power_cut_after_the_ballot_keeps_the_first_bad_re
             /* Acknowledged: rank 1 froze it while the machine still ran. The freeze is durable on return, so it must be there. */
             acknowledged = w.rank[BAD_RANK].run->lost == 0;
             after = os_sim_after_power_cut(sim, any_fate, &seed, os_sim_waiting_names(sim));
-            if (acknowledged && !frozen_is_there(os_sim_os(after))) fail_msg("call %llu, seed %llu", (unsigned long long)k, (unsigned long long)(k * 1000 + round));
+            if (acknowledged && !frozen_is_there(os_sim_os(after)))
+                fail_msg("call %llu, seed %llu", (unsigned long long)k, (unsigned long long)(k * 1000 + round));
             if (!acknowledged) (void)frozen_is_there(os_sim_os(after)); /* if there, it must be right */
             world_close(&w);
             os_sim_free(after);

@@ -1,7 +1,7 @@
 /*
- * Real processes and real kill -9. Each rank is a process; the test is their reduction. It kills one rank, or all, at a random moment
- * of the training, hundreds of times, and reads what is left: every step that was told as ended is in the ledger, a first-bad record
- * that was acknowledged is there and right, and a rank that lost its vote never changed its state.
+ * Real processes and real kill -9. Each rank is a process; the test is their reduction. It kills one rank, or all, at a random
+ * moment of the training, hundreds of times, and reads what is left: every step that was told as ended is in the ledger, a
+ * first-bad record that was acknowledged is there and right, and a rank that lost its vote never changed its state.
  */
 #include "support/world.h"
 
@@ -188,7 +188,8 @@ static void train_and_kill(rank_process *p, int victim, int messages, int64_t af
     for (int i = 0; i < RANKS; i++) {
         int status = 0;
         assert_int_equal(waitpid(p[i].pid, &status, 0), p[i].pid);
-        if (!p[i].killed && !(WIFEXITED(status) && WEXITSTATUS(status) == 0)) fail_msg("rank %d ended with status 0x%x", i, (unsigned)status);
+        if (!p[i].killed && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
+            fail_msg("rank %d ended with status 0x%x", i, (unsigned)status);
         close(p[i].in);
         close(p[i].out);
     }
@@ -254,9 +255,11 @@ static void test_guard_kill__what_was_acknowledged_is_there_and_nobody_updates_w
         for (int i = 0; i < RANKS; i++) {
             struct left_behind l;
             read_ledger(&w, i, &l);
-            if (l.last_step < p[i].ended) fail_msg("rank %d told step %lld as ended, its ledger has %lld", i, (long long)p[i].ended, (long long)l.last_step);
+            if (l.last_step < p[i].ended)
+                fail_msg("rank %d told step %lld as ended, its ledger has %lld", i, (long long)p[i].ended, (long long)l.last_step);
             if (i == BAD_RANK && l.frozen + l.appended < p[i].frozen) {
-                fail_msg("rank %d acknowledged %lld first-bad records, %lld are there", i, (long long)p[i].frozen, (long long)(l.frozen + l.appended));
+                fail_msg("rank %d acknowledged %lld first-bad records, %lld are there", i, (long long)p[i].frozen,
+                         (long long)(l.frozen + l.appended));
             }
             assert_int_equal(l.applied_without_quorum, 0);
             without_quorum += l.no_quorum;

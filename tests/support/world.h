@@ -2,8 +2,8 @@
  * Several ranks in one process, each with a run of its own, and a reduction between them: a training job small enough to test every
  * rule of the guard. Header-only, for the cmocka programs.
  *
- * Each rank has two parameters "h.0.mlp.w" (position 10) and "h.1.mlp.w" (position 20) of four F32 elements with their gradients and
- * moments, a loss, and a batch of 2 x 4 tokens. world_step does one update as a trainer does it.
+ * Each rank has two parameters "h.0.mlp.w" (position 10) and "h.1.mlp.w" (position 20) of four F32 elements with their gradients
+ * and moments, a loss, and a batch of 2 x 4 tokens. world_step does one update as a trainer does it.
  */
 #ifndef TESTS_SUPPORT_WORLD_H
 #define TESTS_SUPPORT_WORLD_H

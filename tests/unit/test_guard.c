@@ -472,7 +472,8 @@ static void test_guard__restart_with_the_same_steps_keeps_both_first_bad_records
     world_close(&w);
 }
 
-/* P2: what ranks must have in common is in the vote: here one was started with another policy, or resumed with another loss scale. */
+/* P2: what ranks must have in common is in the vote: here one was started with another policy, or
+ * resumed with another loss scale. */
 static void test_guard__ranks_with_another_policy_or_scale_are_exposed(void **state)
 {
     (void)state;

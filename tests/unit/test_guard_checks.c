@@ -109,8 +109,11 @@ static void test_checks__domains_of_denominator_logarithm_root_and_probability(v
     static const struct {
         int32_t domain;
         float good, bad;
-    } rows[] = {{FB_DOMAIN_NONZERO, -1e-30f, -0.0f}, {FB_DOMAIN_POSITIVE, 1e-38f, 0.0f}, {FB_DOMAIN_NONNEGATIVE, -0.0f, -1e-30f},
-                {FB_DOMAIN_PROBABILITY, 1.0f, 1.0000001f}, {FB_DOMAIN_PROBABILITY, 0.0f, -1e-10f}};
+    } rows[] = {{FB_DOMAIN_NONZERO, -1e-30f, -0.0f},
+                {FB_DOMAIN_POSITIVE, 1e-38f, 0.0f},
+                {FB_DOMAIN_NONNEGATIVE, -0.0f, -1e-30f},
+                {FB_DOMAIN_PROBABILITY, 1.0f, 1.0000001f},
+                {FB_DOMAIN_PROBABILITY, 0.0f, -1e-10f}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint32_t site = add(FB_ROLE_ACTIVATION, "x", 0, rows[i].domain);
@@ -356,7 +359,8 @@ static void test_risk__spikes_raise_it_and_non_finite_losses_blind_nothing(void 
     for (int i = 0; i < 200; i++) assert_int_equal(fb_risk_update(&risk, 1, 3.0 + 0.01 * (i % 7)), 0);
     assert_int_equal(fb_risk_deep(&risk), 0);
     /* Each of them is a reason to look deeper, and none of them enters the window. */
-    for (int i = 0; i < 50; i++) assert_int_equal(fb_risk_update(&risk, 1, (double)world_bits(i % 2 ? 0x7fc00000u : 0x7f800000u)), 1);
+    for (int i = 0; i < 50; i++)
+        assert_int_equal(fb_risk_update(&risk, 1, (double)world_bits(i % 2 ? 0x7fc00000u : 0x7f800000u)), 1);
     assert_int_equal(risk.not_numbers, 50);
     assert_int_equal(fb_risk_update(&risk, 1, 3.05), 0);
     assert_int_equal(fb_risk_update(&risk, 1, 30.0), 1);
@@ -369,7 +373,8 @@ static void test_risk__spikes_raise_it_and_non_finite_losses_blind_nothing(void 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_checks__mask_of_minus_infinity_is_legal_where_declared_and_other_bad_is_not, start, stop),
+        cmocka_unit_test_setup_teardown(test_checks__mask_of_minus_infinity_is_legal_where_declared_and_other_bad_is_not, start,
+                                        stop),
         cmocka_unit_test_setup_teardown(test_checks__padding_and_exempt_sites_are_passed_over_and_counted, start, stop),
         cmocka_unit_test_setup_teardown(test_checks__domains_of_denominator_logarithm_root_and_probability, start, stop),
         cmocka_unit_test_setup_teardown(test_checks__absent_gradients_are_noted_and_never_dereferenced, start, stop),

@@ -5,14 +5,13 @@
 
 static fb_error err;
 
-#define EXPECT(call, status, words)                                                                                                \
-    do {                                                                                                                           \
-        memset(&err, 0, sizeof err);                                                                                               \
-        assert_int_equal((call), (status));                                                                                        \
-        assert_int_equal(err.code, (status));                                                                                      \
-        if (!strstr(err.message, (words))) fail_msg("'%s' does not say '%s'", err.message, (words));                               \
+#define EXPECT(call, status, words)                                                                  \
+    do {                                                                                             \
+        memset(&err, 0, sizeof err);                                                                 \
+        assert_int_equal((call), (status));                                                          \
+        assert_int_equal(err.code, (status));                                                        \
+        if (!strstr(err.message, (words))) fail_msg("'%s' does not say '%s'", err.message, (words)); \
     } while (0)
-
 
 /* One rank with a step that has been begun. */
 static world_rank *begun(world *w)

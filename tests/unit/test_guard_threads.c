@@ -1,4 +1,5 @@
-/* Checks and reports may come from any thread: a frame that overlaps communication with backward looks at gradients bucket by bucket. */
+/* Checks and reports may come from any thread: a frame that overlaps communication with backward
+ * looks at gradients bucket by bucket. */
 #include "support/world.h"
 
 #include <pthread.h>

@@ -24,7 +24,8 @@ static void test_inject__a_full_item_is_read(void **state)
     fb_inject inject;
     fb_error err;
     (void)state;
-    assert_int_equal(fb_inject_parse(&inject, "grad-bitflip@step=20-25,rank=all,micro=1,site=h.3.mlp,index=7,count=2,bit=30", &err), FB_OK);
+    assert_int_equal(fb_inject_parse(&inject, "grad-bitflip@step=20-25,rank=all,micro=1,site=h.3.mlp,index=7,count=2,bit=30", &err),
+                     FB_OK);
     assert_int_equal(inject.count, 1);
     assert_int_equal(inject.items[0].where, FB_INJECT_GRAD);
     assert_int_equal(inject.items[0].what, FB_PLANT_BITFLIP);
@@ -53,9 +54,19 @@ static void test_inject__several_items_and_none(void **state)
 
 static void test_inject__wrong_words_are_refused_with_the_word(void **state)
 {
-    static const char *const wrong[] = {"grad", "grad-nan", "grad-oops@step=1", "here-nan@step=1", "grad-nan@step=x", "grad-nan@step=1,rank=-2",
-                                        "grad-nan@step=5-2", "grad-nan@step=1,colour=2", "grad-zero@step=1", "token-nan@step=1",
-                                        "grad-nan@step=1,bit=64", "grad-nan@step=1,count=0", "grad-nan@step=1,factor=2x"};
+    static const char *const wrong[] = {"grad",
+                                        "grad-nan",
+                                        "grad-oops@step=1",
+                                        "here-nan@step=1",
+                                        "grad-nan@step=x",
+                                        "grad-nan@step=1,rank=-2",
+                                        "grad-nan@step=5-2",
+                                        "grad-nan@step=1,colour=2",
+                                        "grad-zero@step=1",
+                                        "token-nan@step=1",
+                                        "grad-nan@step=1,bit=64",
+                                        "grad-nan@step=1,count=0",
+                                        "grad-nan@step=1,factor=2x"};
     fb_inject inject;
     fb_error err;
     (void)state;
@@ -79,7 +90,8 @@ static void test_inject__too_many_or_too_long_is_a_limit(void **state)
     assert_int_equal(fb_inject_parse(&inject, text, NULL), FB_E_LIMIT);
 }
 
-static const fb_injection *due(fb_inject *inject, int32_t where, int64_t step, int32_t micro, int32_t rank, char *module, char *tensor)
+static const fb_injection *due(fb_inject *inject, int32_t where, int64_t step, int32_t micro, int32_t rank, char *module,
+                               char *tensor)
 {
     fb_site_entry site = site_named(module, tensor);
     uint32_t cursor = 0;
@@ -120,8 +132,13 @@ static void test_inject__plants_bits_of_each_format_and_nothing_beside(void **st
         int32_t dtype;
         int bytes;
         uint64_t nan, inf;
-    } formats[] = {{FB_F64, 8, 0x7ff8000000000000u, 0x7ff0000000000000u}, {FB_F32, 4, 0x7fc00000u, 0x7f800000u}, {FB_F16, 2, 0x7e00u, 0x7c00u},
-                   {FB_BF16, 2, 0x7fc0u, 0x7f80u}, {FB_F8_E4M3FN, 1, 0x7fu, 0}, {FB_F8_E5M2, 1, 0x7eu, 0x7cu}, {FB_F8_E4M3FNUZ, 1, 0x80u, 0}};
+    } formats[] = {{FB_F64, 8, 0x7ff8000000000000u, 0x7ff0000000000000u},
+                   {FB_F32, 4, 0x7fc00000u, 0x7f800000u},
+                   {FB_F16, 2, 0x7e00u, 0x7c00u},
+                   {FB_BF16, 2, 0x7fc0u, 0x7f80u},
+                   {FB_F8_E4M3FN, 1, 0x7fu, 0},
+                   {FB_F8_E5M2, 1, 0x7eu, 0x7cu},
+                   {FB_F8_E4M3FNUZ, 1, 0x80u, 0}};
     fb_inject inject;
     (void)state;
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
