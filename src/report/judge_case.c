@@ -132,6 +132,19 @@ static void choose_first(fb_report *report)
 
 /* A clean vote leaves no verdict record: what was found after it, in the state that the update left,
  * has the STEP record instead. */
+int64_t fb_judge_since(const fb_report *report, const fb_rec_finding *finding)
+{
+    if (finding->boundary != FB_ENTRY && finding->boundary != FB_UPDATE) return finding->step;
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        const fb_report_rank *rank = &report->ranks[i];
+        if (rank->rank != finding->rank) continue;
+        /* Read whole on entry to this step, and bad after it: this step did it. */
+        if (finding->boundary == FB_UPDATE && rank->has_step && rank->cover.level[FB_ENTRY] == FB_COVER_FULL) return finding->step;
+        return rank->state_since;
+    }
+    return -1;
+}
+
 static void verdict_from_step(fb_report_rank *rank)
 {
     if (rank->has_verdict || !rank->has_step) return;

@@ -102,7 +102,7 @@ static void choose_resume(fb_report *report)
         const fb_report_checkpoint *entry = &report->checkpoints[i];
         if (entry->state != FB_CKPT_COMMITTED) continue;
         committed++;
-        if (entry->gone) continue;
+        if (entry->gone || entry->changed) continue;
         if (report->last_good_step >= 0 && entry->step > report->last_good_step) continue;
         if (report->last_good_step < 0 && report->has_case && entry->step >= report->step) continue;
         if (report->resume == UINT64_MAX || entry->step >= report->checkpoints[report->resume].step) report->resume = i;
@@ -111,7 +111,7 @@ static void choose_resume(fb_report *report)
     if (report->checkpoint_count == 0) fb_sentence(report->resume_why, "no checkpoint was registered with this run");
     else if (committed == 0)
         fb_sentence(report->resume_why, "none of %llu checkpoints is committed", (unsigned long long)report->checkpoint_count);
-    else fb_sentence(report->resume_why, "every committed checkpoint is gone, or from after the last good step");
+    else fb_sentence(report->resume_why, "every committed checkpoint is gone, changed since, or from after the last good step");
 }
 
 void fb_judge_recovery(fb_report *report)

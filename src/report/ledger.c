@@ -219,8 +219,17 @@ static void survey(fb_ledger_reading *reading, const fb_log_record *record, int 
 
 /* ---- the chosen step --------------------------------------------------------------------------------------------------------- */
 
+/* A state that was read whole and was finite was not bad yet: after the update of that step, or on entry to it. */
+static void note_whole_state(fb_report_rank *rank, const fb_rec_step *step)
+{
+    if (step->findings || (step->flags & FB_STEP_ENTRY_BAD)) return;
+    if (step->cover.level[FB_UPDATE] == FB_COVER_FULL) rank->state_since = step->step + 1;
+    else if (step->cover.level[FB_ENTRY] == FB_COVER_FULL) rank->state_since = step->step;
+}
+
 static void detail_step(fb_report *report, fb_report_rank *rank, const fb_rec_step *step)
 {
+    if (step->step < report->step) note_whole_state(rank, step);
     if (step->step < report->step && (step->flags & FB_STEP_GATED)) rank->last_good_step = step->step;
     if (step->step != report->step) return;
     rank->has_step = 1;

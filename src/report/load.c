@@ -130,7 +130,7 @@ static int64_t visit_ledger(void *arg, const char *name)
     entry->rank = (int32_t)rank;
     entry->action = -1;
     entry->first_rank = -1;
-    entry->first_step = entry->last_step = entry->last_good_step = entry->last_gated_step = -1;
+    entry->first_step = entry->last_step = entry->last_good_step = entry->last_gated_step = entry->state_since = -1;
     return 0;
 }
 
@@ -351,6 +351,7 @@ static fb_status keep_checkpoint(void *ctx, const fb_rec_ckpt *rec, uint64_t seq
     char text[FB_OS_PATH_MAX];
     fb_os_info info;
     fb_status status;
+    int64_t found;
     (void)sequence;
     (void)time_ns;
     if (report->checkpoint_count == FB_REPORT_CHECKPOINTS_MAX) {
@@ -363,7 +364,9 @@ static fb_status keep_checkpoint(void *ctx, const fb_rec_ckpt *rec, uint64_t seq
     memset(entry, 0, sizeof *entry);
     fb_text_copy(text, sizeof text, rec->path);
     entry->path = fb_strdup(text);
-    entry->gone = reading->os->stat(reading->os->ctx, text, &info) == -ENOENT;
+    found = reading->os->stat(reading->os->ctx, text, &info);
+    entry->gone = found == -ENOENT || found == -ENOTDIR;
+    entry->changed = found == 0 && info.kind == FB_OS_FILE && rec->bytes && info.size_bytes != rec->bytes;
     fb_text_copy(text, sizeof text, rec->tensor);
     entry->tensor = fb_strdup(text);
     report->checkpoint_count++;

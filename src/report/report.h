@@ -80,6 +80,7 @@ typedef struct fb_report_rank {
     int32_t proof; /* 0 none, 1 digest at the decision, 2 compared at the next begin */
     int32_t proof_equal;
     uint64_t proof_tensors, proof_bytes, proof_digest;
+    int64_t state_since;     /* earliest step that can have made the state bad, by the last whole look at it before; -1: nobody looked */
     int64_t last_good_step;  /* newest gated update before the bad step; -1 none */
     int64_t last_gated_step; /* newest of all; -1 none */
 } fb_report_rank;
@@ -88,7 +89,8 @@ typedef struct fb_report_checkpoint {
     char *path, *tensor;
     int64_t step;
     int32_t state, reason, attempt;
-    int32_t gone; /* 1: there is nothing at this path any more */
+    int32_t gone;    /* 1: there is nothing at this path any more */
+    int32_t changed; /* 1: a file of another size than the one that was judged; its bytes are not read again here */
     uint64_t bad;
 } fb_report_checkpoint;
 

@@ -78,10 +78,12 @@ static const char *source_name(int32_t source)
     return source == FB_SOURCE_FROZEN ? "frozen" : source == FB_SOURCE_LEDGER ? "ledger" : "case_file";
 }
 
-static void finding(fb_json *json, const fb_report_finding *one)
+static void finding(fb_json *json, const fb_report *report, const fb_report_finding *one)
 {
+    int64_t since = fb_judge_since(report, &one->rec);
     fb_json_object_begin(json);
     fb_finding_json(json, &one->rec);
+    int_or_null(json, "step_min", since, since >= 0);
     fb_json_key_null(json, "operator");
     fb_json_key_string(json, "operator_reason", "operators are named by a replay; this finding was not replayed");
     fb_json_key_null(json, "source");
@@ -94,10 +96,10 @@ static void first_bad(fb_json *json, const fb_report *report)
 {
     fb_json_key(json, "first_bad");
     if (report->first == UINT64_MAX) fb_json_null(json);
-    else finding(json, &report->findings[report->first]);
+    else finding(json, report, &report->findings[report->first]);
     fb_json_key(json, "first_bad_set");
     fb_json_array_begin(json);
-    for (uint64_t i = 0; i < report->first_set_count; i++) finding(json, &report->findings[report->first_set[i]]);
+    for (uint64_t i = 0; i < report->first_set_count; i++) finding(json, report, &report->findings[report->first_set[i]]);
     fb_json_array_end(json);
 }
 
@@ -131,6 +133,7 @@ static void checkpoint(fb_json *json, const fb_report_checkpoint *entry)
     fb_json_key_string(json, "state", fb_registry_state_name(entry->state));
     fb_json_key_string(json, "reason", fb_registry_reason_text(entry->state, entry->reason));
     fb_json_key_bool(json, "gone", entry->gone);
+    fb_json_key_bool(json, "changed", entry->changed);
     fb_json_key_uint(json, "bad", entry->bad);
     text_or_null(json, "tensor", entry->tensor ? entry->tensor : "");
     fb_json_object_end(json);
@@ -275,7 +278,8 @@ static void recovery(fb_json *json, const fb_report *report)
     fb_json_key(json, "blocked");
     fb_json_array_begin(json);
     for (uint64_t i = 0; i < report->checkpoint_count; i++) {
-        if (report->checkpoints[i].state != FB_CKPT_COMMITTED) checkpoint(json, &report->checkpoints[i]);
+        const fb_report_checkpoint *entry = &report->checkpoints[i];
+        if (entry->state != FB_CKPT_COMMITTED || entry->changed) checkpoint(json, entry);
     }
     fb_json_array_end(json);
     samples(json, "skip_samples", report, report->first != UINT64_MAX && !report->samples_why[0]);

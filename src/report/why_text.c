@@ -113,6 +113,7 @@ static void first_details(fb_lines *lines, const fb_report *report, const fb_rep
     int digits = (int)(2 * fb_dtype_bytes(finding->dtype, 1));
     char host[FB_TEXT_MAX + 1], group[FB_TEXT_MAX + 1];
     fb_phrase phrase = {"", 0};
+    int64_t since;
     fb_text_copy(host, sizeof host, finding->host);
     fb_text_copy(group, sizeof group, finding->group);
     if (dtype && finding->kind <= FB_KIND_NEG_INF) {
@@ -123,6 +124,10 @@ static void first_details(fb_lines *lines, const fb_report *report, const fb_rep
     if (finding->bucket >= 0) fb_phrase_add(&phrase, ", bucket %d", finding->bucket);
     if (host[0]) fb_phrase_add(&phrase, ", host %s", host);
     if (one->ranks > 1) fb_phrase_add(&phrase, ", received by %d ranks", one->ranks);
+    since = fb_judge_since(report, finding);
+    if (since < 0) fb_phrase_add(&phrase, "; it may be older: the state had not been read whole before");
+    else if (since < finding->step)
+        fb_phrase_add(&phrase, "; made in step %lld at the earliest: then the state was last read whole", (long long)since);
     if (report->injected_text[0] && finding->injected) fb_phrase_add(&phrase, "; planted by the guard: %s", report->injected_text);
     else if (finding->injected) fb_phrase_add(&phrase, "; planted by the guard");
     if (phrase.used)
@@ -325,8 +330,11 @@ static void blocked(const fb_report *report, fb_phrase *phrase)
     uint64_t count = 0;
     for (uint64_t i = 0; i < report->checkpoint_count; i++) {
         const fb_report_checkpoint *entry = &report->checkpoints[i];
-        if (entry->state == FB_CKPT_COMMITTED) continue;
-        if (count < LISTED_MAX) {
+        if (entry->state == FB_CKPT_COMMITTED && !entry->changed) continue;
+        if (count < LISTED_MAX && entry->changed) {
+            fb_phrase_add(phrase, "%s%s (%s, and the file has another size now)", count ? ", " : "; blocked: ", entry->path,
+                          fb_registry_state_name(entry->state));
+        } else if (count < LISTED_MAX) {
             fb_phrase_add(phrase, "%s%s (%s: %s%s%s)", count ? ", " : "; blocked: ", entry->path,
                           fb_registry_state_name(entry->state), fb_registry_reason_text(entry->state, entry->reason),
                           entry->tensor && entry->tensor[0] ? ", " : "", entry->tensor ? entry->tensor : "");

@@ -969,6 +969,36 @@ static void test_report__resume_from_the_newest_committed_before_the_fault(void 
     fb_report_free(report);
 }
 
+static void test_report__a_checkpoint_that_changed_size_is_not_offered(void **state)
+{
+    ledger one = open_ledger(1, 0, "1");
+    fb_report *report;
+    fb_rec_ckpt rec;
+    char *text = NULL;
+    (void)state;
+    put_good(&one, 0, 7);
+    close_ledger(&one);
+    write_file("ck5", "12345678");
+    memset(&rec, 0, sizeof rec);
+    rec.step = 5;
+    rec.attempt = 1;
+    rec.state = FB_CKPT_COMMITTED;
+    rec.bytes = 8;
+    rec.path = text_of(in_root("ck5"));
+    rec.tensor = text_of("");
+    assert_int_equal(fb_registry_record(fb_os_posix(), root, &rec, NULL), FB_OK);
+    report = load();
+    assert_true(report->resume != UINT64_MAX);
+    fb_report_free(report);
+    write_file("ck5", "cut");
+    report = load();
+    assert_true(report->resume == UINT64_MAX);
+    assert_int_equal(fb_report_why_text(report, 100, 0, &text, NULL), FB_OK);
+    assert_non_null(strstr(text, "another size"));
+    fb_free(text);
+    fb_report_free(report);
+}
+
 static void test_report__a_clean_restart_does_not_hide_the_case(void **state)
 {
     ledger one;
@@ -1259,6 +1289,7 @@ int main(void)
         TEST(test_report__a_vote_that_one_rank_has_read_took_place),
         TEST(test_report__state_that_changed_after_a_skip_is_told),
         TEST(test_report__resume_from_the_newest_committed_before_the_fault),
+        TEST(test_report__a_checkpoint_that_changed_size_is_not_offered),
         TEST(test_report__a_clean_restart_does_not_hide_the_case),
         TEST(test_report__names_of_runs_cases_steps_and_paths),
         TEST(test_report__hostile_names_reach_neither_terminal_nor_json),
