@@ -30,7 +30,8 @@ static const char HELP[] =
     "  --trainer PROGRAM  another trainer with the options of firstbad-gpt; its faults are what a drill is for\n"
     "  --verbose          expected and got for passed lines, too\n"
     "  --json             one JSON object on standard output\n\n"
-    "Exit codes: 0 all passed, 1 a line failed, 2 wrong use, 3 no trainer, no mpirun or no folder.\n";
+    "Exit codes: 0 all passed, 1 a line failed, 2 wrong use, 3 no trainer, no mpirun, no folder, or\n"
+    "the table could not be written, 128 + N ended by signal N.\n";
 
 typedef struct drill_options {
     const char *ranks, *only, *precision, *dir, *trainer;

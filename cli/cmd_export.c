@@ -26,7 +26,8 @@ static const char help[] =
     "  --jsonl FILE   one JSON object a line; - is standard output\n"
     "  --attempt N    only this launch of the run\n"
     "  --dir DIR      the folder that holds runs (default firstbad-runs, or FIRSTBAD_DIR)\n"
-    "  --force        replace an existing FILE\n";
+    "  --force        replace an existing FILE\n\n"
+    "Exit codes: 0 written, 2 wrong use, 3 something could not be read or written.\n";
 
 typedef struct export_sink {
     FILE *lines; /* JSON lines */

@@ -192,7 +192,7 @@ static void undecided_ledgers(fb_report *report)
         fb_notes_add(&report->undecided, "%llu ledger%s of another rank, attempt or run than the name says",
                      (unsigned long long)foreign, foreign == 1 ? " is" : "s are");
     }
-    if (report->rank_count == 0) {
+    if (report->rank_count == 0 && !report->unlisted) {
         fb_notes_add(&report->undecided, "attempt %d has no ledger: %s", report->attempt,
                      report->has_case ? "a case was recorded, so they were lost or taken away"
                                       : "nothing was guarded, or nothing could be written");

@@ -71,11 +71,14 @@ static fb_status list_cases(const fb_os *os, fb_report *report, cases *found, fb
 {
     char path[FB_OS_PATH_MAX];
     fb_status status = fb_os_join(path, sizeof path, report->folder, "cases", err);
+    fb_error why;
     int64_t listed;
     if (status != FB_OK) return status;
     listed = os->list(os->ctx, path, visit_case, found);
-    if (listed < 0 && listed != -ENOENT)
-        fb_notes_add(&report->notes, "the folder of cases cannot be listed (error %d)", (int)-listed);
+    if (listed < 0 && listed != -ENOENT && found->attempt) { /* asked twice, told once */
+        (void)fb_fail_os(&why, (int)-listed, "the folder of cases cannot be listed");
+        fb_notes_add(&report->notes, "%s", why.message);
+    }
     return FB_OK;
 }
 
@@ -144,14 +147,18 @@ static fb_status list_ledgers(const fb_os *os, fb_report *report, fb_error *err)
 {
     char path[FB_OS_PATH_MAX], name[32];
     ledgers found = {report, 0, err};
+    fb_error why;
     fb_status status;
     int64_t listed;
     (void)snprintf(name, sizeof name, "ledger/a%d", report->attempt);
     if ((status = fb_os_join(path, sizeof path, report->folder, name, err)) != FB_OK) return status;
     listed = os->list(os->ctx, path, visit_ledger, &found);
     if (listed > 0) return FB_E_NOMEM;
-    if (listed < 0 && listed != -ENOENT)
-        fb_notes_add(&report->notes, "the ledgers of attempt %d cannot be listed", report->attempt);
+    if (listed < 0 && listed != -ENOENT) {
+        (void)fb_fail_os(&why, (int)-listed, "the ledgers of attempt %d cannot be listed", report->attempt);
+        fb_notes_add(&report->undecided, "%s", why.message);
+        report->unlisted = 1;
+    }
     if (report->rank_count) qsort(report->ranks, (size_t)report->rank_count, sizeof *report->ranks, by_rank);
     return FB_OK;
 }

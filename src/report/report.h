@@ -80,7 +80,8 @@ typedef struct fb_report_rank {
     int32_t proof; /* 0 none, 1 digest at the decision, 2 compared at the next begin */
     int32_t proof_equal;
     uint64_t proof_tensors, proof_bytes, proof_digest;
-    int64_t state_since;     /* earliest step that can have made the state bad, by the last whole look at it before; -1: nobody looked */
+    int64_t
+        state_since; /* earliest step that can have made the state bad, by the last whole look at it before; -1: nobody looked */
     int64_t last_good_step;  /* newest gated update before the bad step; -1 none */
     int64_t last_gated_step; /* newest of all; -1 none */
 } fb_report_rank;
@@ -114,6 +115,7 @@ typedef struct fb_report {
     uint64_t rank_count;
     int32_t world;    /* -1 unknown */
     uint64_t missing; /* ranks of the world without a ledger file */
+    int32_t unlisted; /* 1: the folder of ledgers is there and could not be listed to its end */
     uint64_t unread;  /* ledgers of which only the head was read */
     int32_t lowest_missing;
 

@@ -831,6 +831,19 @@ static void test_report__steps_numbered_by_tens_lost_no_record(void **state)
     fb_report_free(report);
 }
 
+static void test_report__ledgers_that_cannot_be_listed_were_not_missing(void **state)
+{
+    fb_report *report;
+    (void)state;
+    make_folder("ledger");
+    write_file("ledger/a1", "where a folder should be");
+    report = load();
+    assert_int_equal(report->status, FB_WHY_UNDECIDED);
+    assert_true(says(&report->undecided, "cannot be listed: Not a directory"));
+    assert_false(says(&report->undecided, "nothing was guarded"));
+    fb_report_free(report);
+}
+
 static void test_report__an_empty_case_folder_is_not_called_a_judgement(void **state)
 {
     fb_report *report;
@@ -1283,6 +1296,7 @@ int main(void)
         TEST(test_report__a_ledger_that_lost_its_end_is_not_clean),
         TEST(test_report__a_rank_killed_within_a_step_lost_no_record),
         TEST(test_report__steps_numbered_by_tens_lost_no_record),
+        TEST(test_report__ledgers_that_cannot_be_listed_were_not_missing),
         TEST(test_report__an_empty_case_folder_is_not_called_a_judgement),
         TEST(test_report__a_rank_that_never_voted_is_named),
         TEST(test_report__a_second_vote_that_one_rank_missed),
