@@ -43,6 +43,7 @@ typedef struct world {
     const fb_os *os;
     int micro_steps;
     int64_t overflow_at; /* step in which rank 1's optimizer writes an Inf into h.0.mlp.w, found right after; 0: never */
+    int64_t entry_at;    /* step in which the trainer reads its whole state on entry; -1: in none */
     int skip_reduced;    /* do not unscale: the trainer checks local gradients only */
 } world;
 
@@ -101,6 +102,7 @@ static inline void world_init(world *w, int ranks)
     w->ranks = ranks;
     w->os = fb_os_posix();
     w->micro_steps = 1;
+    w->entry_at = -1;
     w->config = config;
     w->config.world = ranks;
     w->config.run_id = "test";
@@ -186,6 +188,12 @@ static inline void world_local(world *w, int i, int64_t step, world_spoil spoil,
     begin.step = step;
     begin.micro_steps = w->micro_steps;
     if (fb_step_begin(r->run, &begin, &err) != FB_OK) fail_msg("%s", err.message);
+    if (step == w->entry_at) {
+        for (int t = 0; t < WORLD_TENSORS; t++) {
+            fb_view state[2] = {world_view(r->param[t], r->param_site[t]), world_view(r->moment[t], r->moment_site[t])};
+            assert_int_equal(fb_step_check(r->run, FB_ENTRY, state, 2, &err), FB_OK);
+        }
+    }
     for (int micro = 0; micro < w->micro_steps; micro++) {
         fb_tokens batch;
         fb_view loss = world_view(&r->loss, r->loss_site), grads[WORLD_TENSORS];
