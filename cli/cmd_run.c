@@ -130,6 +130,9 @@ __attribute__((format(printf, 2, 3))) static void say_field(const char *label, c
 
 static const char *kind_words(int32_t kind)
 {
+    if (kind == FB_KIND_NAN) return "NaN";
+    if (kind == FB_KIND_POS_INF) return "+Inf";
+    if (kind == FB_KIND_NEG_INF) return "-Inf";
     if (kind == FB_KIND_OUT_OF_RANGE) return "out of range";
     if (kind == FB_KIND_ALL_IGNORED) return "all ignored";
     if (kind == FB_KIND_DOMAIN) return "out of its domain";

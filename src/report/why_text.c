@@ -392,7 +392,7 @@ static void coverage(fb_lines *lines, const fb_report *report)
         }
     }
     fb_phrase_add(&covered, "%s on %llu of ", covered.used ? "" : "nothing", (unsigned long long)report->cover_ranks);
-    if (report->world > 0) fb_phrase_add(&covered, "%d ranks", report->world);
+    if (report->world > 0) fb_phrase_add(&covered, "%d rank%s", report->world, plural((uint64_t)report->world));
     else fb_phrase_add(&covered, "unknown ranks");
     if (report->cover.exempt) fb_phrase_add(&covered, "; exempt by declaration: %u", report->cover.exempt);
     if (holes.used) fb_phrase_add(&covered, ". Not covered: %s", holes.text);
