@@ -69,6 +69,7 @@ static fb_status list(folder *f, fb_error *err)
     if (f->status != FB_OK) return f->status;
     if (got < 0) return fb_fail_os(err, (int)-got, "list folder %s", f->path);
     f->order = fb_calloc((size_t)f->count, sizeof *f->order);
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
     f->indices = fb_calloc((size_t)f->count, sizeof *f->indices);
     f->digest = fb_hash_stream_new();
     if (!f->order || !f->indices || !f->digest) {

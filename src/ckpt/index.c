@@ -161,7 +161,11 @@ fb_status fb_ckpt_index_load(fb_ckpt_index **out, const fb_os *os, const char *p
     *out = NULL;
     if (status != FB_OK) return status;
     x = fb_calloc(1, sizeof *x);
-    if (!x) status = fb_fail(err, FB_E_NOMEM, "read index %s: no memory", path);
+    if (!x) {
+        (void)fb_fail(err, FB_E_NOMEM, "read index %s: no memory", path);
+        fb_ckpt_file_close(&file);
+        return FB_E_NOMEM;
+    }
     if (status == FB_OK) status = load_text(x, &file, err);
     if (status == FB_OK) status = fb_ckpt_file_finish(&file, digest, err);
     if (status == FB_OK) {

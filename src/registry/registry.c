@@ -292,7 +292,7 @@ fb_status fb_registry_latest_committed(const fb_os *os, const char *run_folder, 
         refused = fb_calloc((size_t)table.count, 1);
         if (!refused) status = fb_fail(err, FB_E_NOMEM, "find a checkpoint to resume from: no memory");
     }
-    if (status == FB_OK) status = choose(os, run_folder, &table, refused, how, out, err);
+    if (status == FB_OK && refused) status = choose(os, run_folder, &table, refused, how, out, err);
     fb_free(refused);
     fb_registry_table_release(&table);
     return status;

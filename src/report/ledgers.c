@@ -73,7 +73,7 @@ fb_status fb_ledgers_list(const fb_os *os, const char *run_folder, int32_t attem
         fb_free(ledgers.refs);
         return status;
     }
-    qsort(ledgers.refs, (size_t)ledgers.count, sizeof *ledgers.refs, compare);
+    if (ledgers.refs) qsort(ledgers.refs, (size_t)ledgers.count, sizeof *ledgers.refs, compare);
     *refs = ledgers.refs;
     *count = ledgers.count;
     return FB_OK;

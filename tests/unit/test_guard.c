@@ -45,6 +45,7 @@ static int read_steps(world *w, int rank, fb_rec_step *out, int room)
     fb_log_record record;
     fb_error err;
     int n = 0;
+    memset(out, 0, (size_t)room * sizeof *out);
     (void)snprintf(path, sizeof path, "%s/test/ledger/a1/r%05d.log", w->dir, rank);
     assert_int_equal(fb_log_reader_open(&reader, w->os, path, &err), FB_OK);
     while (fb_log_reader_next(reader, &record, &err) == FB_OK) {

@@ -79,11 +79,13 @@ static void test_inject__wrong_words_are_refused_with_the_word(void **state)
 static void test_inject__too_many_or_too_long_is_a_limit(void **state)
 {
     fb_inject inject;
+    static const char item[] = "grad-nan@step=1;";
     char text[4096] = "";
+    size_t used = 0;
     (void)state;
-    for (int i = 0; i < FB_INJECT_MAX; i++) strcat(text, "grad-nan@step=1;");
+    for (int i = 0; i < FB_INJECT_MAX; i++, used += sizeof item - 1) memcpy(text + used, item, sizeof item);
     assert_int_equal(fb_inject_parse(&inject, text, NULL), FB_OK);
-    strcat(text, "grad-nan@step=1");
+    memcpy(text + used, item, sizeof item);
     assert_int_equal(fb_inject_parse(&inject, text, NULL), FB_E_LIMIT);
     memset(text, 'a', sizeof text - 1);
     text[sizeof text - 1] = '\0';
