@@ -93,6 +93,7 @@ BODY uint64_t peak_body(int bits, unsigned how, uint64_t flip_bits, uint64_t mas
     size_t i = 0;
     for (; i + 4 * step <= n; i += 4 * step, data += 128) {
         fb_ahead(how, data, 128);
+        if (!(how & FB_AHEAD)) fb_near(data, 128);
         m0 = max_of(bits, m0, _mm256_and_si256(_mm256_xor_si256(load(data), flip), mask));
         m1 = max_of(bits, m1, _mm256_and_si256(_mm256_xor_si256(load(data + 32), flip), mask));
         m2 = max_of(bits, m2, _mm256_and_si256(_mm256_xor_si256(load(data + 64), flip), mask));
@@ -214,6 +215,7 @@ BODY void wide_block(const fb_format *format, int statistics, unsigned how, cons
     for (i = 0; i < 8; i++) lanes[i] = _mm256_setzero_pd();
     for (i = 0; i + 32 <= n; i += 32) {
         fb_ahead(how, data + 8 * i, 256);
+        fb_near(data + 8 * i, 256);
         wide_group(statistics, data + 8 * i, lanes, &s);
     }
     if (i < n) {
@@ -310,6 +312,7 @@ BODY void quad_block(const fb_format *format, int kind, int statistics, unsigned
     for (i = 0; i < 4; i++) lanes[i] = _mm256_setzero_pd();
     for (i = 0; i + group <= n; i += group, data += group_bytes) {
         fb_ahead(how, data, group_bytes);
+        fb_near(data, group_bytes);
         quad_group(kind, statistics, data, group_bytes, lanes, &s);
     }
     if (i < n) {
@@ -389,6 +392,7 @@ AVX2 static __attribute__((noinline)) size_t scale_f64(const uint8_t *source, ui
     size_t i;
     for (i = 0; i + 4 <= n; i += 4) {
         fb_ahead(FB_AHEAD, source + 8 * i, 64);
+        fb_near(source + 8 * i, 64);
         _mm256_storeu_pd((double *)(void *)(target + 8 * i), _mm256_mul_pd(_mm256_castsi256_pd(load(source + 8 * i)), f));
     }
     return i;
@@ -400,6 +404,7 @@ AVX2 static __attribute__((noinline)) size_t scale_f32(const uint8_t *source, ui
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
         fb_ahead(FB_AHEAD, source + 4 * i, 64);
+        fb_near(source + 4 * i, 64);
         _mm256_storeu_ps((float *)(void *)(target + 4 * i), _mm256_mul_ps(_mm256_castsi256_ps(load(source + 4 * i)), f));
     }
     return i;
@@ -412,6 +417,7 @@ AVX2 static __attribute__((noinline)) size_t scale_bf16(const uint8_t *source, u
     size_t i;
     for (i = 0; i + 16 <= n; i += 16) {
         fb_ahead(FB_AHEAD, source + 2 * i, 64);
+        fb_near(source + 2 * i, 64);
         __m256i v = load(source + 2 * i);
         __m256 even = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(v, 16)), f);
         __m256 odd = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_and_si256(v, upper)), f);
@@ -428,6 +434,7 @@ AVX2 static __attribute__((noinline)) size_t scale_f16(const uint8_t *source, ui
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
         fb_ahead(FB_AHEAD, source + 2 * i, 64);
+        fb_near(source + 2 * i, 64);
         _mm256_storeu_ps((float *)(void *)(target + 4 * i), _mm256_mul_ps(eight_floats(QUAD_F16, source + 2 * i), f));
     }
     return i;
@@ -487,6 +494,7 @@ BODY void scaled_block(int kind, unsigned how, const uint8_t *source, uint8_t *t
     for (i = 0; i < 4; i++) lanes[i] = _mm256_setzero_pd();
     for (i = 0; i + 64 <= n; i += 64, source += 64 * bytes, target += 256) {
         fb_ahead(how, source, 64 * bytes);
+        fb_near(source, 64 * bytes);
         scaled_group(kind, source, target, f, lanes, &s);
     }
     if (i < n) {

@@ -12,7 +12,6 @@
 
 #define TARGET "avx512f,avx512bw,avx512vl,avx512dq,fma,f16c,popcnt"
 #define AVX512 __attribute__((target(TARGET)))
-#define AVX512_BF16 __attribute__((target(TARGET ",avx512bf16")))
 #define BODY static inline __attribute__((always_inline, target(TARGET)))
 
 BODY __m512i load(const uint8_t *p)
@@ -108,6 +107,7 @@ BODY uint64_t peak_body(int bits, unsigned how, uint64_t flip_bits, uint64_t mas
     size_t bytes = n * (size_t)bits / 8, i = 0;
     for (; i + 256 <= bytes; i += 256) {
         fb_ahead(how, data + i, 256);
+        if (!(how & FB_AHEAD)) fb_near(data + i, 256);
         m0 = max_of(bits, m0, _mm512_and_si512(_mm512_xor_si512(load(data + i), flip), mask));
         m1 = max_of(bits, m1, _mm512_and_si512(_mm512_xor_si512(load(data + i + 64), flip), mask));
         m2 = max_of(bits, m2, _mm512_and_si512(_mm512_xor_si512(load(data + i + 128), flip), mask));
@@ -137,9 +137,9 @@ AVX512 static uint64_t avx512_peak(const fb_format *format, unsigned how, const 
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------------------ */
 
+/* Statistics take the smallest magnitude along; what it says is in the block (zeros, subnormals) is then counted in a second look. */
 typedef struct seen {
     __m512i mask, peak, low;
-    uint64_t zeros;
 } seen;
 
 BODY seen see_nothing(const fb_format *format, int bits)
@@ -148,7 +148,6 @@ BODY seen see_nothing(const fb_format *format, int bits)
     s.mask = broadcast(bits, format->abs_mask);
     s.peak = _mm512_setzero_si512();
     s.low = _mm512_set1_epi32(-1);
-    s.zeros = 0;
     return s;
 }
 
@@ -156,20 +155,50 @@ BODY void see(int bits, int statistics, __m512i v, seen *s)
 {
     v = _mm512_and_si512(v, s->mask);
     s->peak = max_of(bits, s->peak, v);
-    if (!statistics) return;
-    s->low = min_of(bits, s->low, less_one(bits, v));
-    s->zeros += zeros_of(bits, v);
+    if (statistics) s->low = min_of(bits, s->low, v);
 }
 
-BODY void see_end(int bits, int statistics, const seen *s, size_t padding, fb_block *out)
+BODY uint64_t below_of(int bits, __m512i v, __m512i limit)
+{
+    switch (bits) {
+    case 8: return (uint64_t)_mm_popcnt_u64(_mm512_cmplt_epu8_mask(v, limit));
+    case 16: return (uint64_t)_mm_popcnt_u32(_mm512_cmplt_epu16_mask(v, limit));
+    case 32: return (uint64_t)_mm_popcnt_u32(_mm512_cmplt_epu32_mask(v, limit));
+    default: return (uint64_t)_mm_popcnt_u32(_mm512_cmplt_epu64_mask(v, limit));
+    }
+}
+
+/* Parts below min_normal, of which zeros; the smallest other than zero, minus 1. The block is in L1 by now. */
+BODY void see_small(const fb_format *format, int bits, const uint8_t *data, size_t n, fb_block *out)
+{
+    const __m512i mask = broadcast(bits, format->abs_mask), limit = broadcast(bits, format->min_normal);
+    const size_t bytes = n * (size_t)bits / 8;
+    __m512i low = _mm512_set1_epi32(-1), v;
+    uint64_t small = 0, zeros = 0;
+    uint8_t rest[64] = {0};
+    size_t i;
+    for (i = 0; i < bytes; i += 64) {
+        if (bytes - i < 64) memcpy(rest, data + i, bytes - i);
+        v = _mm512_and_si512(load(bytes - i < 64 ? rest : data + i), mask);
+        low = min_of(bits, low, less_one(bits, v));
+        small += below_of(bits, v, limit);
+        zeros += zeros_of(bits, v);
+    }
+    out->low_less1 = reduce(bits, low, 1);
+    if (bits < 64 && out->low_less1 == (UINT64_C(1) << bits % 64) - 1) out->low_less1 = UINT64_MAX;
+    out->subnormals = small - zeros;
+    out->zeros = zeros - (64 - bytes % 64) % 64 / ((size_t)bits / 8); /* what fills the last register up is zeros */
+}
+
+/* What is counted of a block once `seen` is known. Padding only ever makes low a zero, so that the second look decides. */
+BODY void see_end(int bits, int statistics, const fb_format *format, const uint8_t *data, size_t n, const seen *s, fb_block *out)
 {
     memset(out, 0, sizeof *out);
     out->peak = reduce(bits, s->peak, 0);
-    out->low_less1 = UINT64_MAX;
     if (!statistics) return;
-    out->low_less1 = reduce(bits, s->low, 1);
-    if (bits < 64 && out->low_less1 == (UINT64_C(1) << bits % 64) - 1) out->low_less1 = UINT64_MAX;
-    out->zeros = s->zeros - padding;
+    out->low_less1 = reduce(bits, s->low, 1) - 1;
+    if (out->low_less1 + 1 < format->min_normal) see_small(format, bits, data, n, out);
+    if (out->peak >= format->max_bits) out->at_max = fb_count(format, data, n, format->max_bits, format->max_bits);
 }
 
 BODY __m512d add_square(__m512d lane, __m512d v)
@@ -193,17 +222,19 @@ BODY void wide_block(const fb_format *format, int statistics, unsigned how, cons
     __m512d lanes[4];
     uint8_t rest[256] = {0};
     size_t i;
+    const uint8_t *start = data;
     seen s = see_nothing(format, 64);
     for (i = 0; i < 4; i++) lanes[i] = _mm512_setzero_pd();
     for (i = 0; i + 32 <= n; i += 32) {
         fb_ahead(how, data + 8 * i, 256);
+        fb_near(data + 8 * i, 256);
         wide_group(statistics, data + 8 * i, lanes, &s);
     }
     if (i < n) {
         memcpy(rest, data + 8 * i, 8 * (n - i));
         wide_group(statistics, rest, lanes, &s);
     }
-    see_end(64, statistics, &s, (32 - n % 32) % 32, out);
+    see_end(64, statistics, format, start, n, &s, out);
     out->sum = eight_lanes_sum(_mm512_add_pd(_mm512_add_pd(lanes[0], lanes[2]), _mm512_add_pd(lanes[1], lanes[3])));
 }
 
@@ -218,8 +249,7 @@ BODY void add_quads(__m512 quads, __m512d lanes[2])
     lanes[1] = _mm512_add_pd(lanes[1], _mm512_cvtps_pd(_mm512_extractf32x8_ps(quads, 1)));
 }
 
-/* Kinds of quads. DOT: BF16 with the instruction that does what square_pairs does. */
-enum { QUAD_F32, QUAD_BF16, QUAD_DOT, QUAD_F16, QUAD_E4, QUAD_E5 };
+enum { QUAD_F32, QUAD_BF16, QUAD_F16, QUAD_E4, QUAD_E5 };
 
 BODY int bits_of(int kind)
 {
@@ -231,12 +261,6 @@ BODY __m512 square_pairs(__m512i v)
     __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
     __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000)));
     return _mm512_fmadd_ps(even, even, square(odd));
-}
-
-static inline __attribute__((always_inline, target(TARGET ",avx512bf16"))) __m512 dot_pairs(__m512i v)
-{
-    /* Tried on hardware: the odd one first, exact product, one rounding, results below 2^-126 flushed. */
-    return _mm512_dpbf16_ps(_mm512_setzero_ps(), (__m512bh)v, (__m512bh)v);
 }
 
 BODY __m512 sixteen_floats(int kind, const uint8_t *p)
@@ -274,9 +298,10 @@ BODY void quad_group(int kind, int statistics, const uint8_t *p, size_t group_by
     else add_quads(_mm512_add_ps(quads_of(kind, p), quads_of(kind, p + group_bytes / 2)), lanes);
 }
 
-BODY void quad_end(int bits, int statistics, __m512d lanes[2], const seen *s, size_t padding, fb_block *out)
+BODY void quad_end(int bits, int statistics, __m512d lanes[2], const fb_format *format, const uint8_t *data, size_t n,
+                   const seen *s, fb_block *out)
 {
-    see_end(bits, statistics, s, padding, out);
+    see_end(bits, statistics, format, data, n, s, out);
     out->sum = eight_lanes_sum(_mm512_add_pd(lanes[0], lanes[1]));
 }
 
@@ -286,64 +311,32 @@ BODY void quad_block(const fb_format *format, int kind, int statistics, unsigned
     __m512d lanes[2] = {_mm512_setzero_pd(), _mm512_setzero_pd()};
     uint8_t rest[256] = {0};
     size_t i;
+    const uint8_t *start = data;
     seen s = see_nothing(format, (int)bits);
     for (i = 0; i + group <= n; i += group, data += group_bytes) {
         fb_ahead(how, data, group_bytes);
+        fb_near(data, group_bytes);
         quad_group(kind, statistics, data, group_bytes, lanes, &s);
     }
     if (i < n) {
         memcpy(rest, data, (n - i) * bits / 8);
         quad_group(kind, statistics, rest, group_bytes, lanes, &s);
     }
-    quad_end((int)bits, statistics, lanes, &s, (group - n % group) % group, out);
+    quad_end((int)bits, statistics, lanes, format, start, n, &s, out);
     out->sum *= fb_pow2(format->fast_shift);
 }
 
-/* quad_block for BF16 where there is an instruction for it; apart, because it needs that target. */
-static inline __attribute__((always_inline, target(TARGET ",avx512bf16"))) void dot_group(int statistics, const uint8_t *p,
-                                                                                          __m512d lanes[2], seen *s)
-{
-    __m512i v[4];
-    size_t k;
-    for (k = 0; k < 4; k++) {
-        v[k] = load(p + 64 * k);
-        see(16, statistics, v[k], s);
-    }
-    add_quads(_mm512_add_ps(_mm512_add_ps(dot_pairs(v[0]), dot_pairs(v[1])), _mm512_add_ps(dot_pairs(v[2]), dot_pairs(v[3]))),
-              lanes);
-}
-
-static inline __attribute__((always_inline, target(TARGET ",avx512bf16"))) void dot_block(const fb_format *format, int statistics,
-                                                                                          unsigned how, const uint8_t *data,
-                                                                                          size_t n, fb_block *out)
-{
-    __m512d lanes[2] = {_mm512_setzero_pd(), _mm512_setzero_pd()};
-    uint8_t rest[256] = {0};
-    size_t i;
-    seen s = see_nothing(format, 16);
-    for (i = 0; i + 128 <= n; i += 128, data += 256) {
-        fb_ahead(how, data, 256);
-        dot_group(statistics, data, lanes, &s);
-    }
-    if (i < n) {
-        memcpy(rest, data, (n - i) * 2);
-        dot_group(statistics, rest, lanes, &s);
-    }
-    quad_end(16, statistics, lanes, &s, (128 - n % 128) % 128, out);
-}
-
 /* One function an operation and format, not inlined: the floating-point modes are set around them. */
-#define BLOCK(target_of, name, call, ...)                                                                                         \
-    target_of static                                                                                                              \
+#define BLOCK(name, call, ...)                                                                                                    \
+    AVX512 static                                                                                                                 \
         __attribute__((noinline)) void name##_plain(const fb_format *f, unsigned how, const uint8_t *p, size_t n, fb_block *out)  \
     {                                                                                                                             \
         call(f, __VA_ARGS__ 0, how, p, n, out);                                                                                   \
     }                                                                                                                             \
-    target_of static                                                                                                              \
+    AVX512 static                                                                                                                 \
         __attribute__((noinline)) void name##_counts(const fb_format *f, unsigned how, const uint8_t *p, size_t n, fb_block *out) \
     {                                                                                                                             \
         call(f, __VA_ARGS__ 1, how, p, n, out);                                                                                   \
-        fb_count_rare(f, p, n, out);                                                                                              \
     }                                                                                                                             \
     static void name(const fb_format *f, unsigned how, const uint8_t *p, size_t n, fb_block *out)                                 \
     {                                                                                                                             \
@@ -351,13 +344,12 @@ static inline __attribute__((always_inline, target(TARGET ",avx512bf16"))) void 
         else name##_plain(f, how, p, n, out);                                                                                     \
     }
 #define NO_KIND
-BLOCK(AVX512, block_f64, wide_block, NO_KIND)
-BLOCK(AVX512, block_f32, quad_block, QUAD_F32, )
-BLOCK(AVX512, block_f16, quad_block, QUAD_F16, )
-BLOCK(AVX512, block_bf16, quad_block, QUAD_BF16, )
-BLOCK(AVX512_BF16, block_dot, dot_block, NO_KIND)
-BLOCK(AVX512, block_e4, quad_block, QUAD_E4, )
-BLOCK(AVX512, block_e5, quad_block, QUAD_E5, )
+BLOCK(block_f64, wide_block, NO_KIND)
+BLOCK(block_f32, quad_block, QUAD_F32, )
+BLOCK(block_f16, quad_block, QUAD_F16, )
+BLOCK(block_bf16, quad_block, QUAD_BF16, )
+BLOCK(block_e4, quad_block, QUAD_E4, )
+BLOCK(block_e5, quad_block, QUAD_E5, )
 
 static void avx512_block(const fb_format *format, unsigned how, const uint8_t *data, size_t n, fb_block *out)
 {
@@ -374,8 +366,7 @@ static void avx512_block(const fb_format *format, unsigned how, const uint8_t *d
     case FB_F16: block_f16(format, how, data, n, out); return;
     case FB_BF16:
         modes = fb_fpenv_enter_flushing();
-        if (__builtin_cpu_supports("avx512bf16")) block_dot(format, how, data, n, out);
-        else block_bf16(format, how, data, n, out);
+        block_bf16(format, how, data, n, out);
         fb_fpenv_leave(modes);
         return;
     case FB_F8_E4M3FN:
@@ -401,6 +392,7 @@ AVX512 static __attribute__((noinline)) size_t scale_f64(const uint8_t *source, 
     size_t i;
     for (i = 0; i + 8 <= n; i += 8) {
         fb_ahead(FB_AHEAD, source + 8 * i, 64);
+        fb_near(source + 8 * i, 64);
         _mm512_storeu_pd((void *)(target + 8 * i), _mm512_mul_pd(_mm512_castsi512_pd(load(source + 8 * i)), f));
     }
     return i;
@@ -412,6 +404,7 @@ AVX512 static __attribute__((noinline)) size_t scale_f32(const uint8_t *source, 
     size_t i;
     for (i = 0; i + 16 <= n; i += 16) {
         fb_ahead(FB_AHEAD, source + 4 * i, 64);
+        fb_near(source + 4 * i, 64);
         _mm512_storeu_ps((void *)(target + 4 * i), _mm512_mul_ps(_mm512_castsi512_ps(load(source + 4 * i)), f));
     }
     return i;
@@ -424,6 +417,7 @@ AVX512 static __attribute__((noinline)) size_t scale_bf16(const uint8_t *source,
     size_t i;
     for (i = 0; i + 32 <= n; i += 32) {
         fb_ahead(FB_AHEAD, source + 2 * i, 64);
+        fb_near(source + 2 * i, 64);
         __m512i v = load(source + 2 * i);
         __m512 even = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)), f);
         __m512 odd = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(v, upper)), f);
@@ -440,6 +434,7 @@ AVX512 static __attribute__((noinline)) size_t scale_f16(const uint8_t *source, 
     size_t i;
     for (i = 0; i + 16 <= n; i += 16) {
         fb_ahead(FB_AHEAD, source + 2 * i, 64);
+        fb_near(source + 2 * i, 64);
         _mm512_storeu_ps((void *)(target + 4 * i), _mm512_mul_ps(sixteen_floats(QUAD_F16, source + 2 * i), f));
     }
     return i;
@@ -494,6 +489,7 @@ BODY void scaled_block(int kind, unsigned how, const uint8_t *source, uint8_t *t
     seen s = see_nothing(fb_format_of(FB_F32), 32);
     for (i = 0; i + 64 <= n; i += 64, source += 64 * bytes, target += 256) {
         fb_ahead(how, source, 64 * bytes);
+        fb_near(source, 64 * bytes);
         scaled_group(kind, source, target, f, lanes, &s);
     }
     if (i < n) {
@@ -501,7 +497,7 @@ BODY void scaled_block(int kind, unsigned how, const uint8_t *source, uint8_t *t
         scaled_group(kind, rest, products, f, lanes, &s);
         memcpy(target, products, (n - i) * 4);
     }
-    quad_end(32, 0, lanes, &s, 0, out);
+    quad_end(32, 0, lanes, NULL, NULL, 0, &s, out);
 }
 
 AVX512 static __attribute__((noinline)) int avx512_scale_block(const fb_format *format, unsigned how, const uint8_t *source,

@@ -33,11 +33,18 @@ static inline __attribute__((always_inline)) void exact(unsigned bits, unsigned 
 static inline __attribute__((always_inline)) void sampled(unsigned bits, unsigned shift, uint64_t mask, const uint8_t *data,
                                                           uint64_t start, size_t n, fb_raw_bins *raw)
 {
-    uint64_t hash = start / 16 * UINT64_C(0x9e3779b97f4a7c15);
-    size_t i, at;
-    for (i = 0; i < n; i += 16, hash += UINT64_C(0x9e3779b97f4a7c15)) {
+    const uint64_t step = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t hash = start / 16 * step;
+    size_t i = 0, at, k;
+    /* Whole rounds over the tables first, in which no place lies beyond the end. */
+    for (; i + 16 * FB_RAW_TABLES <= n; i += 16 * FB_RAW_TABLES, hash += FB_RAW_TABLES * step)
+        for (k = 0; k < FB_RAW_TABLES; k++) {
+            at = i + 16 * k + (size_t)((hash + k * step) >> 60);
+            raw->counts[k][raw_index(bits, shift, mask, fb_part_bits(data, bits / 8, at))]++;
+        }
+    for (; i < n; i += 16, hash += step) {
         at = i + (size_t)(hash >> 60);
-        if (at < n) raw->counts[i / 16 % FB_RAW_TABLES][raw_index(bits, shift, mask, fb_part_bits(data, bits / 8, at))]++;
+        if (at < n) raw->counts[0][raw_index(bits, shift, mask, fb_part_bits(data, bits / 8, at))]++;
     }
 }
 

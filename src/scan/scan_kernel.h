@@ -21,7 +21,7 @@ enum { FB_BLOCK_BYTES = 16384 };
  * the loop's own loads need. Asking for what is in a cache already would halve the speed there, hence FB_AHEAD. Asking beyond the end
  * of an array is harmless.
  */
-enum { FB_AHEAD_BYTES = 8192, FB_NEAR_BYTES = 8192 };
+enum { FB_AHEAD_BYTES = 8192, FB_NEAR_BYTES = 1024 };
 
 /* How a kernel is to go about it. */
 enum {
@@ -35,11 +35,15 @@ enum { FB_CACHED_BYTES_MAX = 1 << 20 };
 static inline __attribute__((always_inline)) void fb_ahead(unsigned how, const uint8_t *data, size_t bytes)
 {
     size_t i;
-    if (how & FB_AHEAD) {
-        for (i = 0; i < bytes; i += 64) __builtin_prefetch((const void *)((uintptr_t)data + FB_AHEAD_BYTES + i), 0, 2);
-    } else {
-        for (i = 0; i < bytes; i += 64) __builtin_prefetch((const void *)((uintptr_t)data + FB_NEAR_BYTES + i), 0, 3);
-    }
+    if (!(how & FB_AHEAD)) return;
+    for (i = 0; i < bytes; i += 64) __builtin_prefetch((const void *)((uintptr_t)data + FB_AHEAD_BYTES + i), 0, 2);
+}
+
+/* From L2 into L1, so that the loads of a loop which computes much do not wait behind what fb_ahead asked for. */
+static inline __attribute__((always_inline)) void fb_near(const uint8_t *data, size_t bytes)
+{
+    size_t i;
+    for (i = 0; i < bytes; i += 64) __builtin_prefetch((const void *)((uintptr_t)data + FB_NEAR_BYTES + i), 0, 3);
 }
 
 static inline size_t fb_block_parts(const fb_format *format)

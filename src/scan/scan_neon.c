@@ -94,6 +94,7 @@ BODY uint64_t peak_body(int bits, unsigned how, uint64_t flip_bits, uint64_t mas
     size_t i = 0;
     for (; i + 4 * step <= n; i += 4 * step, data += 64) {
         fb_ahead(how, data, 64);
+        if (!(how & FB_AHEAD)) fb_near(data, 64);
         m0 = max_of(bits, m0, vandq_u8(veorq_u8(vld1q_u8(data), flip), mask));
         m1 = max_of(bits, m1, vandq_u8(veorq_u8(vld1q_u8(data + 16), flip), mask));
         m2 = max_of(bits, m2, vandq_u8(veorq_u8(vld1q_u8(data + 32), flip), mask));
@@ -183,6 +184,7 @@ BODY void wide_block(const fb_format *format, int statistics, unsigned how, cons
     for (i = 0; i < 16; i++) lanes[i] = vdupq_n_f64(0.0);
     for (i = 0; i + 32 <= n; i += 32, data += 256) {
         fb_ahead(how, data, 256);
+        fb_near(data, 256);
         wide_group(statistics, data, lanes, &s);
     }
     if (i < n) {
@@ -278,6 +280,7 @@ BODY void quad_block(const fb_format *format, int kind, int statistics, unsigned
     for (i = 0; i < 8; i++) lanes[i] = vdupq_n_f64(0.0);
     for (i = 0; i + group <= n; i += group, data += group_bytes) {
         fb_ahead(how, data, group_bytes);
+        fb_near(data, group_bytes);
         quad_group(kind, statistics, data, group_bytes, lanes, &s);
     }
     if (i < n) {
