@@ -1,8 +1,8 @@
 /*
- * Exponent histograms. Exact: the raw exponent field (of formats of 8 bits the whole code) indexes one of four small tables in
- * turn, so that equal neighbours, which are the rule, do not wait for each other's store; the fields are mapped to bins once a
- * chunk. Sampled: one place in each 16 elements, chosen by a hash of the flat index, because a fixed place would see one column of
- * a matrix alone.
+ * Exponent histograms. Exact: the raw exponent field (of 8 bits the whole code, of F16 the upper half) indexes one of eight small
+ * tables in turn, so that equal neighbours, which are the rule, do not wait for each other's store; the fields are mapped to bins
+ * once a chunk. Sampled: one place in each 16 elements, chosen by a hash of the flat index, because a fixed place would see one
+ * column of a matrix alone.
  */
 #include "scan/scan_finite_math.h"
 
@@ -60,10 +60,20 @@ void fb_pass_histogram(const fb_format *format, const uint8_t *data, uint64_t st
     n *= format->parts;
     switch (format->part_bits) {
     case 8: EITHER(8, 0, 255); return;
-    case 16: EITHER(16, format->mantissa_bits, format->abs_mask >> format->mantissa_bits); return;
+    case 16:
+        if (format->dtype == FB_F16) EITHER(16, 8, 255); /* a byte of its own in memory */
+        else EITHER(16, 7, 255);
+        return;
     case 32: EITHER(32, 23, 255); return;
     default: EITHER(64, 0, 0); return;
     }
+}
+
+/* Where in a code the index of the tables begins. */
+static int raw_shift(const fb_format *format)
+{
+    if (format->part_bits == 8) return 0;
+    return format->dtype == FB_F16 ? 8 : format->mantissa_bits;
 }
 
 void fb_raw_bins_fold(const fb_format *format, fb_raw_bins *raw, uint64_t bins[256])
@@ -73,9 +83,7 @@ void fb_raw_bins_fold(const fb_format *format, fb_raw_bins *raw, uint64_t bins[2
         uint64_t total = 0;
         for (k = 0; k < FB_RAW_TABLES; k++) total += raw->counts[k][field];
         if (!total) continue;
-        bins[format->part_bits == 64
-                 ? field
-                 : fb_format_bin(format, (uint64_t)field << (format->part_bits == 8 ? 0 : format->mantissa_bits))] += total;
+        bins[format->part_bits == 64 ? field : fb_format_bin(format, (uint64_t)field << raw_shift(format))] += total;
     }
     memset(raw, 0, sizeof *raw);
 }

@@ -40,7 +40,7 @@ void fb_pass_source(const fb_kernel *kernel, const fb_format *format, const uint
 /* Index in [0, n) of the first bad element, or n. */
 size_t fb_pass_locate(const fb_kernel *kernel, const fb_format *format, unsigned how, const uint8_t *data, size_t n);
 
-enum { FB_RAW_TABLES = 4 };
+enum { FB_RAW_TABLES = 8 };
 
 /* Counts on their way to bins; empty when all are zero. Fold them before 2^32 parts were counted. */
 typedef struct fb_raw_bins {
