@@ -122,7 +122,7 @@ static fb_status read_config(struct effective *effective, const fb_run_config *g
 static int is_run_id(const char *text)
 {
     size_t n = strlen(text);
-    if (n == 0 || n >= FB_RUN_ID_BYTES || text[0] == '.') return 0;
+    if (n == 0 || n >= FB_RUN_ID_BYTES || text[0] == '.' || text[0] == '-') return 0; /* '-' would read as an option */
     for (size_t i = 0; i < n; i++) {
         char c = text[i];
         int letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -138,9 +138,10 @@ static fb_status check_config(const fb_run_config *config, fb_error *err)
                        config->world);
     }
     if (!config->run_id || !is_run_id(config->run_id)) {
-        return fb_fail(err, FB_E_USAGE,
-                       "open run: run_id must be 1 to 63 of letters, digits, '.', '_', '-', not beginning with '.'; found '%.80s'",
-                       config->run_id ? config->run_id : "NULL");
+        return fb_fail(
+            err, FB_E_USAGE,
+            "open run: run_id must be 1 to 63 of letters, digits, '.', '_', '-', not beginning with '.' or '-'; found '%.80s'",
+            config->run_id ? config->run_id : "NULL");
     }
     if (config->attempt < 1) return fb_fail(err, FB_E_USAGE, "open run: attempt must be 1 or more, found %d", config->attempt);
     if (config->agreement != FB_AGREE_NONE && config->agreement != FB_AGREE_VOTE) {

@@ -44,6 +44,8 @@ static void test_misuse__configuration_is_checked_before_anything_is_made(void *
     w.config.rank = 0;
     w.config.run_id = "../up";
     EXPECT(fb_run_open(&run, &w.config, &err), FB_E_USAGE, "run_id");
+    w.config.run_id = "-x";
+    EXPECT(fb_run_open(&run, &w.config, &err), FB_E_USAGE, "run_id");
     w.config.run_id = "a/b";
     EXPECT(fb_run_open(&run, &w.config, &err), FB_E_USAGE, "run_id");
     w.config.run_id = "ok";
