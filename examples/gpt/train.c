@@ -372,8 +372,8 @@ static void tell_lost_evidence(const trainer *t)
     fb_error why = {0};
     uint64_t lost = fb_run_evidence_lost(t->guard.run, &why);
     if (lost) {
-        fprintf(stderr, "firstbad-gpt: rank %d: %llu records of evidence were lost, training went on guarded; the first: %s\n", t->rank,
-                (unsigned long long)lost, why.message);
+        fprintf(stderr, "firstbad-gpt: rank %d: %llu records of evidence were lost, training went on guarded; the first: %s\n",
+                t->rank, (unsigned long long)lost, why.message);
     }
 }
 

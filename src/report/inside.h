@@ -59,7 +59,8 @@ typedef struct fb_ledger_reading {
 } fb_ledger_reading;
 void fb_ledger_record(void *ctx, const fb_log_record *record, int frozen);
 
-/* Earliest step that can have made this bad: its own, but for a state that nobody had read whole just before; -1: any step before. */
+/* Earliest step that can have made this bad: its own, but for a state that nobody had read whole just
+ * before; -1: any step before. */
 int64_t fb_judge_since(const fb_report *report, const fb_rec_finding *finding);
 
 void fb_judge_no_vote(fb_report *report);

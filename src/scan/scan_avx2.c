@@ -456,8 +456,8 @@ static void avx2_scale(const fb_format *format, const uint8_t *source, uint8_t *
 /* ---- multiply and judge ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Products must keep their subnormals and squares must lose theirs, in one loop and so in one floating-point mode: what is below 2^-63
- * is taken as zero, whose square is the same as a flushed one.
+ * Products must keep their subnormals and squares must lose theirs, in one loop and so in one floating-point mode: what is below
+ * 2^-63 is taken as zero, whose square is the same as a flushed one.
  */
 BODY __m256 judged_square(__m256 v, seen *s)
 {

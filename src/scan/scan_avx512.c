@@ -137,7 +137,8 @@ AVX512 static uint64_t avx512_peak(const fb_format *format, unsigned how, const 
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------------------ */
 
-/* Statistics take the smallest magnitude along; what it says is in the block (zeros, subnormals) is then counted in a second look. */
+/* Statistics take the smallest magnitude along; what it says is in the block (zeros, subnormals) is
+ * then counted in a second look. */
 typedef struct seen {
     __m512i mask, peak, low;
 } seen;
@@ -455,8 +456,8 @@ static void avx512_scale(const fb_format *format, const uint8_t *source, uint8_t
 /* ---- multiply and judge ------------------------------------------------------------------------------------------------------ */
 
 /*
- * Products must keep their subnormals and squares must lose theirs, in one loop and so in one floating-point mode: squares of what is
- * below 2^-63 are left out by a mask, which is the same as flushing them.
+ * Products must keep their subnormals and squares must lose theirs, in one loop and so in one floating-point mode: squares of what
+ * is below 2^-63 are left out by a mask, which is the same as flushing them.
  */
 BODY __m512 judged_square(__m512 v, seen *s)
 {

@@ -17,9 +17,9 @@ enum { FB_BLOCK_BYTES = 16384 };
 /*
  * Kernels ask for memory this many bytes ahead, two pages. The processor's own prefetcher stops at the end of a page, and a loop
  * that computes as much as these holds less than a page in flight, so each page would begin with a wait: measured here, sums gain
- * 20 to 25 percent and the verdict 5 to 15. It goes into L2 only (the 2 below): lines on their way into L1 occupy the few buffers that
- * the loop's own loads need. Asking for what is in a cache already would halve the speed there, hence FB_AHEAD. Asking beyond the end
- * of an array is harmless.
+ * 20 to 25 percent and the verdict 5 to 15. It goes into L2 only (the 2 below): lines on their way into L1 occupy the few buffers
+ * that the loop's own loads need. Asking for what is in a cache already would halve the speed there, hence FB_AHEAD. Asking beyond
+ * the end of an array is harmless.
  */
 enum { FB_AHEAD_BYTES = 8192, FB_NEAR_BYTES = 1024 };
 

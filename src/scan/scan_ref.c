@@ -77,8 +77,9 @@ static float square_float(double value)
 }
 
 /*
- * Two squares. F32 and the rest: each rounded, then added. BF16: the second is added to the first with one rounding. In doubles that
- * is exact, or else one square is so much smaller that the other, of 16 bits, is the rounded sum; so it equals a fused operation.
+ * Two squares. F32 and the rest: each rounded, then added. BF16: the second is added to the first with one rounding. In doubles
+ * that is exact, or else one square is so much smaller that the other, of 16 bits, is the rounded sum; so it equals a fused
+ * operation.
  */
 static float add_pair(const fb_format *format, double first, double second)
 {
