@@ -310,7 +310,7 @@ ROWS = {"verdict": verdict, "l2": l2, "norm": norm, "unscale": unscale, "statist
 
 def main():
     parser = argparse.ArgumentParser(description="What a scan costs.")
-    parser.add_argument("library")
+    parser.add_argument("lib_path", metavar="LIBRARY")
     parser.add_argument("--mb", type=int, default=600, help="size of the large buffers in MB (600)")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
@@ -318,7 +318,7 @@ def main():
     unknown = [name for name in options.rows if name not in ROWS]
     if unknown:
         parser.error(f"unknown row {', '.join(unknown)}; there are {', '.join(ROWS)}")
-    lib = Library(options.library)
+    lib = Library(options.lib_path)
     torch.manual_seed(1)
     print(f"scan: kernel {lib.so.fb_scan_kernel().decode()}, {lib.so.roof_processors()} processors, torch {torch.__version__}, "
           f"numpy {numpy.__version__}, buffers of {options.mb} MB, median of {options.rounds} rounds")

@@ -1,7 +1,9 @@
 # run.json is the first attempt's and never replaced; each attempt has a launch and an end of its own.
-firstbad run --run-id again --set color=red -- sh -c 'exit 1' 2>/dev/null || true
+code=0; firstbad run --run-id again --set color=red -- sh -c 'exit 1' 2>/dev/null || code=$?
+[ $code = 1 ]
 cp firstbad-runs/again/run.json before
-firstbad run --run-id again --set color=blue -- sh -c 'exit 2' 2>/dev/null || true
+code=0; firstbad run --run-id again --set color=blue -- sh -c 'exit 2' 2>/dev/null || code=$?
+[ $code = 2 ]
 cmp before firstbad-runs/again/run.json
 grep -h '"code": [0-9]' firstbad-runs/again/ledger/a1/exit.json firstbad-runs/again/ledger/a2/exit.json
 python3 - <<'PYTHON'
