@@ -444,8 +444,8 @@ typedef struct fb_step {
     int64_t global_batch_id;
     const int64_t *sample_ids; /* this rank's; the first 64 are recorded, all are counted; NULL: unknown */
     uint64_t sample_count;
-    double learning_rate;
-    double loss_scale; /* only where the trainer owns the scale; with a scaler of the run leave it unknown */
+    double learning_rate; /* not finite: the vote of this step halts the run */
+    double loss_scale;    /* only where the trainer owns the scale; with a scaler of the run leave it unknown */
     uint64_t batch_fingerprint;
     uint64_t rng_state_hash;
     int64_t checkpoint_parent; /* step of the checkpoint this run descends from */

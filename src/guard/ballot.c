@@ -123,7 +123,7 @@ static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
         vote.boundary = first->boundary;
         vote.position = first->position;
     }
-    if (run->skip_broken) vote.wish = FB_HALT;
+    if (run->skip_broken || run->step.bad_rate) vote.wish = FB_HALT;
     vote.rank = run->rank;
     fill_agreement(run, &vote.agreement);
     (void)fb_vote_write(run->step.words, &vote);

@@ -43,6 +43,7 @@ typedef struct fb_step_state {
     int32_t covered_micros[FB_BOUNDARIES];  /* micro-steps in which something was looked at */
     uint64_t covered_serial[FB_BOUNDARIES]; /* serial of the last of them */
     int vote_not_clean;                     /* some vote of this step failed, or found something on any rank */
+    int bad_rate;                           /* the learning rate is not finite: an update with it would destroy every parameter */
     int state_searched;                     /* owned state was read whole because something was found */
     int frozen;                             /* the first-bad record of this step's case is in set-aside space */
     fb_rec_step rec;                        /* L1 as it grows */

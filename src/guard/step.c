@@ -133,6 +133,11 @@ static fb_status begin(struct fb_run *run, const fb_step *step, fb_error *err)
     fill_record(run, step);
     dynamic = run->scaler_config.enabled || (run->step.rec.known & FB_KNOWN_LOSS_SCALE) != 0;
     fb_gate_begin(&run->gate, run->step.rec.loss_scale_before, dynamic);
+    if ((step->known & FB_KNOWN_LEARNING_RATE) && !fb_json_is_number(step->learning_rate)) {
+        run->step.bad_rate = 1;
+        fb_record_event(run, FB_EVENT_MISUSE, FB_E_USAGE, 0,
+                        "the learning rate is not finite; an update with it would destroy every parameter", 1);
+    }
     fb_owned_inject(run);
     search_bad_state(run);
     carry_late_finding(run);

@@ -633,6 +633,29 @@ static void test_guard__a_step_given_up_changes_nothing_and_the_next_one_runs(vo
     world_close(&w);
 }
 
+static void test_guard__a_learning_rate_that_is_not_finite_halts_before_the_update(void **state)
+{
+    world w;
+    fb_step begin = FB_STEP_INIT;
+    fb_error err;
+    (void)state;
+    world_init(&w, 2);
+    world_open(&w);
+    for (int i = 0; i < 2; i++) {
+        begin.step = 3;
+        begin.known = FB_KNOWN_LEARNING_RATE;
+        begin.learning_rate = i == 1 ? (double)world_bits(NAN_BITS) : 0.1; /* one rank's schedule divided 0 by 0 */
+        assert_int_equal(fb_step_begin(w.rank[i].run, &begin, &err), FB_OK);
+    }
+    world_vote(&w);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(w.rank[i].verdict.action, FB_HALT);
+        assert_int_equal(w.rank[i].verdict.fault, 1);
+        assert_int_equal(fb_step_apply(w.rank[i].run, &err), FB_E_WITHHELD);
+    }
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -659,6 +682,7 @@ int main(void)
         cmocka_unit_test(test_guard__bad_state_is_withheld_as_one_case_until_the_run_halts),
         cmocka_unit_test(test_guard__state_that_the_trainer_put_right_lets_updates_through_again),
         cmocka_unit_test(test_guard__unscale_by_one_writes_nothing),
+        cmocka_unit_test(test_guard__a_learning_rate_that_is_not_finite_halts_before_the_update),
         cmocka_unit_test(test_guard__a_step_given_up_changes_nothing_and_the_next_one_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
