@@ -462,7 +462,7 @@ fb_status fb_judge_case(fb_report *report, fb_error *err)
                  report->parameters_why);
     spread_state(report, report->entry_moment, report->update_moment, "moments", &report->optimizer_state, report->optimizer_why);
     if (report->first == UINT64_MAX) {
-        cause(report, "undecidable", "no finding of this step could be read", "");
+        cause(report, "undecidable", report->misuse_text[0] ? report->misuse_text : "no finding of this step could be read", "");
         return FB_OK;
     }
     first = &report->findings[report->first].rec;

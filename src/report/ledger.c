@@ -307,6 +307,12 @@ static void detail_proof(const fb_report *report, fb_report_rank *rank, const fb
 
 static void detail_event(fb_report *report, fb_report_rank *rank, const fb_rec_event *event)
 {
+    /* A state that changed although its update was withheld is told with that update, and halts the next one. */
+    if (event->event == FB_EVENT_MISUSE && !report->misuse_text[0] && event->step >= report->step - 1 &&
+        event->step <= report->step) {
+        fb_text_copy(report->misuse_text, sizeof report->misuse_text, event->text);
+        report->misuse_rank = rank->rank;
+    }
     if (event->step != report->step) return;
     if (event->event == FB_EVENT_INJECTED && !report->injected_text[0]) {
         fb_text_copy(report->injected_text, sizeof report->injected_text, event->text);

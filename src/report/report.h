@@ -131,7 +131,9 @@ typedef struct fb_report {
     uint64_t finding_count, findings_dropped, findings_total;
     uint64_t *first_set; /* indices into findings: minimal under happens-before */
     uint64_t first_set_count;
-    uint64_t first;                     /* index into findings of the spokesman's; UINT64_MAX none */
+    uint64_t first;        /* index into findings of the spokesman's; UINT64_MAX none */
+    char misuse_text[512]; /* what the trainer did wrong in the bad step or right before it, "" nothing */
+    int32_t misuse_rank;
     char injected_text[256];            /* specification of a planted fault, "" none */
     int64_t case_last_step;             /* last bad step of the same case */
     int32_t case_action;                /* gravest action of the case */

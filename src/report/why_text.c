@@ -180,6 +180,7 @@ static void first_bad(fb_lines *lines, const fb_report *report)
         fb_lines_add(lines, "1 First bad", NUMBERED,
                      "unknown: step %lld was judged a fault (%s), and no finding of it was recorded", (long long)report->step,
                      report->action >= 0 ? fb_gate_reason_text(report->reason) : "no verdict was recorded");
+        if (report->misuse_text[0]) fb_lines_add(lines, "", NUMBERED, "rank %d: %s", report->misuse_rank, report->misuse_text);
         return;
     }
     place_text(report, &report->findings[report->first].rec, &phrase);

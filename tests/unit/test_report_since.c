@@ -1,6 +1,7 @@
 /* A bad state is as old as the last time that somebody read the whole of it allows: `why` says so, and claims no single step. */
 #include "support/world.h"
 
+#include "base/alloc.h"
 #include "report/inside.h"
 
 /* Rank 1's optimizer writes an Inf in step 5; its whole state was read on entry to `entry_at`. The
@@ -49,11 +50,39 @@ static void test_report__a_gradient_dates_from_its_own_step(void **state)
     assert_int_equal(fb_judge_since(&report, &finding), 7);
 }
 
+/* A halt that no number explains is explained by what the trainer did. */
+static void test_report__a_halt_without_a_finding_names_the_mistake(void **state)
+{
+    world w;
+    fb_step begin = FB_STEP_INIT;
+    char folder[128], *text = NULL;
+    fb_report *report = NULL;
+    fb_error err;
+    (void)state;
+    world_init(&w, 1);
+    world_open(&w);
+    begin.step = 7;
+    begin.known = FB_KNOWN_LEARNING_RATE;
+    begin.learning_rate = (double)world_bits(0x7fc00000u);
+    assert_int_equal(fb_step_begin(w.rank[0].run, &begin, &err), FB_OK);
+    world_vote(&w);
+    (void)snprintf(folder, sizeof folder, "%s/test", w.dir);
+    if (fb_report_load(fb_os_posix(), folder, &report, &err) != FB_OK) fail_msg("%s", err.message);
+    assert_int_equal(report->first, UINT64_MAX);
+    assert_int_equal(report->misuse_rank, 0);
+    assert_int_equal(fb_report_why_text(report, 100, 0, &text, &err), FB_OK);
+    assert_non_null(strstr(text, "rank 0: the learning rate is not finite"));
+    fb_free(text);
+    fb_report_free(report);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_report__bad_state_dates_from_the_last_whole_look_at_it),
         cmocka_unit_test(test_report__a_gradient_dates_from_its_own_step),
+        cmocka_unit_test(test_report__a_halt_without_a_finding_names_the_mistake),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
