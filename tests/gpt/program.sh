@@ -77,8 +77,9 @@ same_tensors() {
     [ "$(stat -c %s "$1")" -gt $((skip + 100000)) ] && cmp -i $skip "$1" "$2"
 }
 
+# Without the clip: its coefficient comes from the norm, which firstbad and the bare loop add up in another order (docs/format/numbers.md).
 guard_changes_no_bit() {
-    local options="$small --precision bf16 --accum 2 --dropout 0.1 --steps 8 --save-every 8"
+    local options="$small --precision bf16 --accum 2 --dropout 0.1 --clip 0 --steps 8 --save-every 8"
     expect 0 ranks 3 "$gpt" $options --out guarded --check forward --check-state full || return 1
     expect 0 ranks 3 "$gpt" $options --out bare --no-guard || return 1
     same_tensors guarded/step-000008.safetensors bare/step-000008.safetensors || return 1
