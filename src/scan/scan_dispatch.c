@@ -81,9 +81,11 @@ static fb_status no_such_kernel(const char *who, const char *name, fb_error *err
     char here[64] = "";
     size_t used = 0;
     int i;
-    for (i = KERNELS - 1; i >= 0; i--)
-        if (runs_here(kernels[i]))
-            used += (size_t)snprintf(here + used, sizeof here - used, "%s%s", used ? ", " : "", kernels[i]->name);
+    for (i = KERNELS - 1; i >= 0; i--) {
+        const fb_kernel *kernel = kernels[i];
+        if (kernel && runs_here(kernel))
+            used += (size_t)snprintf(here + used, sizeof here - used, "%s%s", used ? ", " : "", kernel->name);
+    }
     return fb_fail(err, FB_E_USAGE, "%s asks for the scan kernel '%.40s': firstbad knows " NAMES ", and this machine can run %s",
                    who, name, here);
 }

@@ -3,7 +3,7 @@
  * holds on every rank; rank 0 counts.
  */
 #define OMPI_SKIP_MPICXX
-#include "integration/several.c"
+#include "integration/several.c" /* NOLINT(bugprone-suspicious-include): the example itself is under test */
 
 #include <float.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define ALONE_IN_A_TEST
-#include "integration/alone.c"
+#include "integration/alone.c" /* NOLINT(bugprone-suspicious-include): the example itself is under test */
 
 static char dir[64], checkpoint[96];
 
