@@ -205,6 +205,8 @@ static void add_guard_time(const drill_result *result, drill_summary *summary)
             if (!(rank->steps[k].flags & FB_STEP_APPLIED)) continue;
             summary->guard_ns += rank->steps[k].guard_ns;
             summary->duration_ns += rank->steps[k].duration_ns;
+            summary->tokens += rank->steps[k].tokens;
+            summary->updates++;
         }
     }
 }
@@ -310,7 +312,7 @@ static int drill(const unsigned char chosen[SCENARIOS_MAX], const drill_options 
                  const char *again)
 {
     drill_result *results[SCENARIOS_MAX] = {NULL};
-    drill_summary summary = {0, 0, 0, 0, 0};
+    drill_summary summary = {0, 0, 0, 0, 0, 0, 0};
     fb_error err;
     fb_status status = run_all(chosen, options, settings, results, &summary, &err);
     int signal_number = process_interrupted(), code = summary.failed ? CLI_BAD : CLI_CLEAN;

@@ -93,7 +93,7 @@ int drill_passed(const drill_result *result);
 typedef struct drill_summary {
     int passed, failed;
     int64_t ms;
-    uint64_t guard_ns, duration_ns; /* of all applied updates on all ranks */
+    uint64_t guard_ns, duration_ns, tokens, updates; /* of all applied updates on all ranks */
 } drill_summary;
 
 void drill_print_head(void);

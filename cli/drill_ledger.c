@@ -59,6 +59,7 @@ static int take_step(drill_rank *rank, const fb_log_record *record)
     step->findings = rec.findings;
     step->duration_ns = rec.duration_ns;
     step->guard_ns = rec.guard_ns;
+    step->tokens = rec.tokens;
     return 1;
 }
 

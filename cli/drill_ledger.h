@@ -14,7 +14,7 @@ typedef struct drill_step {
     int64_t step;
     uint32_t flags;
     int32_t action, unanimous;
-    uint64_t findings, duration_ns, guard_ns;
+    uint64_t findings, duration_ns, guard_ns, tokens;
 } drill_step;
 
 typedef struct drill_verdict {
