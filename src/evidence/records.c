@@ -300,8 +300,6 @@ const char *fb_event_name(int32_t event)
     case FB_EVENT_HALT: return "halt";
     case FB_EVENT_EVIDENCE_LOST: return "evidence_lost";
     case FB_EVENT_INJECTED: return "injected";
-    case FB_EVENT_DEEP_ON: return "deep_scan_on";
-    case FB_EVENT_DEEP_OFF: return "deep_scan_off";
     case FB_EVENT_NORM_OVERFLOW: return "norm_overflow";
     case FB_EVENT_MISUSE: return "misuse";
     case FB_EVENT_SCALE: return "loss_scale_moved";

@@ -145,8 +145,6 @@ enum {
     FB_EVENT_HALT = 2,          /* a: reason */
     FB_EVENT_EVIDENCE_LOST = 3, /* a: records lost so far; text: the first failure */
     FB_EVENT_INJECTED = 4,      /* a: boundary, b: site; text: the specification */
-    FB_EVENT_DEEP_ON = 5,
-    FB_EVENT_DEEP_OFF = 6,
     FB_EVENT_NORM_OVERFLOW = 7, /* every element finite, and the norm does not fit */
     FB_EVENT_MISUSE = 8,        /* a: status; text: the sentence */
     FB_EVENT_SCALE = 9,         /* the loss scale moved; a, b: bits of before and after */
@@ -178,7 +176,7 @@ uint32_t fb_rec_proof_encode(uint8_t *out, uint32_t room, const fb_rec_proof *re
 fb_status fb_rec_proof_decode(const uint8_t *payload, uint32_t bytes, fb_rec_proof *rec, fb_error *err);
 
 /* ---- PULSE: what a rank is doing now ----------------------------------------------------------------------------------------- */
-enum { FB_PULSE_BALLOT = 1, FB_PULSE_SETTLED = 2, FB_PULSE_APPLIED = 3, FB_PULSE_ENDED = 4 };
+enum { FB_PULSE_BALLOT = 1, FB_PULSE_SETTLED = 2, FB_PULSE_ENDED = 4 };
 typedef struct fb_rec_pulse {
     int64_t step;
     int32_t vote, phase, action, rank;

@@ -175,36 +175,6 @@ static int32_t place_of(int32_t boundary)
     }
 }
 
-/* Returns 1 when something was planted. */
-static int inject(struct fb_run *run, int32_t boundary, const fb_view *view, const fb_site_entry *site)
-{
-    const fb_injection *item;
-    uint32_t cursor = 0;
-    int planted = 0;
-    if (run->inject.count == 0) return 0;
-    fb_run_lock(run);
-    while (
-        (item = fb_inject_due(&run->inject, &cursor, place_of(boundary), run->step.rec.step, run->step.micro, run->rank, site))) {
-        fb_record_event(run, FB_EVENT_INJECTED, boundary, view->site, item->text, 0);
-        if (fb_inject_plant(item, view) == 0) continue;
-        fb_inject_fired(&run->inject, item);
-        planted = 1;
-    }
-    fb_run_unlock(run);
-    return planted;
-}
-
-static const uint8_t *element_at(const fb_view *view, uint64_t flat, size_t bytes)
-{
-    int64_t offset = 0;
-    if (!view->layout) return (const uint8_t *)view->data + flat * bytes;
-    for (int32_t i = view->layout->ndim - 1; i >= 0; i--) {
-        offset += (int64_t)(flat % (uint64_t)view->layout->shape[i]) * view->layout->strides[i];
-        flat /= (uint64_t)view->layout->shape[i];
-    }
-    return (const uint8_t *)view->data + offset * (int64_t)bytes;
-}
-
 static int in_domain(int32_t domain, double x)
 {
     switch (domain) {
@@ -233,12 +203,12 @@ static void judge_elements(const fb_site_entry *site, const fb_view *view, fb_fi
     const fb_format *format = fb_format_of(view->dtype);
     size_t bytes = fb_format_part_bytes(format);
     for (uint64_t i = 0; i < view->count; i++) {
-        int32_t kind = judge_element(site, format, element_at(view, i, bytes));
+        int32_t kind = judge_element(site, format, fb_view_element(view, i, bytes));
         if (kind == FB_KIND_NONE) continue;
         if (finding->count++ == 0) {
             finding->kind = kind;
             finding->first_index = i;
-            finding->stats.first_bits = fb_part_bits(element_at(view, i, bytes), bytes, 0);
+            finding->stats.first_bits = fb_part_bits(fb_view_element(view, i, bytes), bytes, 0);
         }
     }
 }
@@ -277,7 +247,7 @@ int fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view)
         count_tensor(run, boundary, view->site, &cover->absent);
         return 1;
     }
-    injected = inject(run, boundary, view, site);
+    injected = fb_plant_view(run, place_of(boundary), boundary, view);
     if (site->legal & (FB_LEGAL_PADDING | FB_LEGAL_EXEMPT)) {
         count_tensor(run, boundary, view->site, &cover->exempt);
         return 0;

@@ -103,7 +103,6 @@ void fb_checkpoint_taint(struct fb_run *run, int64_t step)
 {
     fb_error why;
     run->ungated = 1;
-    run->ungated_step = step;
     leave_mark(run, step);
     if (run->log && fb_registry_taint(run->os, run->folder, run->attempt, step, NULL, &why) != FB_OK) fb_record_lost(run, &why);
 }

@@ -225,7 +225,7 @@ static const struct pattern *find_pattern(int32_t dtype)
     return NULL;
 }
 
-static uint8_t *element(const fb_view *view, uint64_t flat, unsigned bytes)
+uint8_t *fb_view_element(const fb_view *view, uint64_t flat, size_t bytes)
 {
     int64_t offset = 0;
     if (!view->layout) return (uint8_t *)view->data + flat * bytes;
@@ -254,13 +254,13 @@ static uint64_t scale_all(const fb_injection *item, const fb_view *view)
     for (uint64_t i = 0; i < view->count; i++) {
         if (view->dtype == FB_F32) {
             float value;
-            uint8_t *at = element(view, i, 4);
+            uint8_t *at = fb_view_element(view, i, 4);
             memcpy(&value, at, sizeof value);
             value *= (float)item->factor;
             memcpy(at, &value, sizeof value);
         } else {
             double value;
-            uint8_t *at = element(view, i, 8);
+            uint8_t *at = fb_view_element(view, i, 8);
             memcpy(&value, at, sizeof value);
             value *= item->factor;
             memcpy(at, &value, sizeof value);
@@ -290,7 +290,7 @@ uint64_t fb_inject_plant(const fb_injection *item, const fb_view *view)
     if (!pattern || start >= view->count) return 0;
     if (item->what == FB_PLANT_BITFLIP && item->bit >= (int32_t)(8 * pattern->bytes)) return 0;
     for (uint64_t i = start; i < view->count && changed < item->count; i++, changed++) {
-        uint8_t *at = element(view, i, pattern->bytes);
+        uint8_t *at = fb_view_element(view, i, pattern->bytes);
         uint64_t bits;
         if (!bits_for(item, pattern, get(at, pattern->bytes), &bits)) return 0;
         put(at, bits, pattern->bytes);

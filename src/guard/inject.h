@@ -70,6 +70,9 @@ const fb_injection *fb_inject_due(fb_inject *inject, uint32_t *cursor, int32_t w
 /* Mark the item as fired (by its address inside inject). */
 void fb_inject_fired(fb_inject *inject, const fb_injection *item);
 
+/* Where an element lies: flat index in the view's own order, element size in bytes. */
+uint8_t *fb_view_element(const fb_view *view, uint64_t flat, size_t bytes);
+
 /* Change a float tensor. Returns the number of elements changed, 0 when the format cannot hold the fault. */
 uint64_t fb_inject_plant(const fb_injection *item, const fb_view *view);
 

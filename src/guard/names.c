@@ -90,16 +90,9 @@ static int32_t place_of_role(int32_t role)
 
 void fb_owned_inject(struct fb_run *run)
 {
-    if (run->inject.count == 0) return;
-    for (size_t i = 0; i < run->owned_count; i++) {
+    for (size_t i = 0; run->inject.count && i < run->owned_count; i++) {
         const fb_view *view = &run->owned[i];
-        const fb_site_entry *site = fb_sites_get(&run->sites, view->site);
-        uint32_t cursor = 0;
-        const fb_injection *item;
-        while ((item = fb_inject_due(&run->inject, &cursor, place_of_role(site->role), run->step.rec.step, 0, run->rank, site))) {
-            fb_record_event(run, FB_EVENT_INJECTED, FB_ENTRY, view->site, item->text, 0);
-            if (fb_inject_plant(item, view)) fb_inject_fired(&run->inject, item);
-        }
+        (void)fb_plant_view(run, place_of_role(fb_sites_get(&run->sites, view->site)->role), FB_ENTRY, view);
     }
 }
 

@@ -4,7 +4,7 @@
  *
  * Files by job: open.c opens and closes; names.c sites and owned state; step.c the order of one update; check.c tensors; tokens.c
  * batches; ballot.c vote and verdict; record.c the ledger; casefile.c the case folder; proof.c digests; risk.c deep scanning;
- * inject.c faults on purpose; checkpoint.c saved files.
+ * inject.c and plant.c faults on purpose; checkpoint.c saved files.
  */
 #ifndef FB_GUARD_RUN_H
 #define FB_GUARD_RUN_H
@@ -83,9 +83,8 @@ struct fb_run {
     fb_risk risk;
 
     fb_step_state step;
-    int64_t last_step; /* -1 before the first */
-    int ungated;       /* an update was applied without a full, clean vote: what descends from it is suspect */
-    int64_t ungated_step;
+    int64_t last_step;  /* -1 before the first */
+    int ungated;        /* an update was applied without a full, clean vote: what descends from it is suspect */
     int mark_left;      /* the other ranks were told of it, by a file in the run's folder */
     int skip_broken;    /* the state changed although its update was withheld: the next ballot asks for a halt */
     int state_bad;      /* owned state was found bad: it is read whole at each begin until it is finite again */
@@ -154,6 +153,16 @@ void fb_cover_settle(struct fb_run *run);
 const fb_rec_finding *fb_finding_first(const struct fb_run *run);
 /* Key of a finding in the vote's order. */
 int64_t fb_finding_key(const fb_rec_finding *finding);
+
+/* plant.c: change a tensor, or an integer array of a batch, by the faults that are due there. 1 when something was planted. */
+typedef struct fb_plant_place {
+    void *data;
+    int32_t dtype;
+    uint64_t count;
+    int64_t bad, ignored; /* an id out of range, and what FB_PLANT_ZERO writes */
+} fb_plant_place;
+int fb_plant_view(struct fb_run *run, int32_t where, int32_t boundary, const fb_view *view);
+int fb_plant_integers(struct fb_run *run, int32_t where, uint32_t site, fb_plant_place *place);
 
 /* names.c: plant faults into owned state at the begin of a step; search owned state when something was found. */
 void fb_owned_inject(struct fb_run *run);

@@ -220,21 +220,6 @@ static fb_status unscale_valid(struct fb_run *run, const fb_view *views, size_t 
     return FB_OK;
 }
 
-static void plant_reduced(struct fb_run *run, const fb_view *view, uint8_t *injected)
-{
-    const fb_site_entry *site = fb_sites_get(&run->sites, view->site);
-    const fb_injection *item;
-    uint32_t cursor = 0;
-    *injected = 0;
-    if (run->inject.count == 0 || view->count == 0) return;
-    while ((item = fb_inject_due(&run->inject, &cursor, FB_INJECT_REDUCED, run->step.rec.step, run->step.micro, run->rank, site))) {
-        fb_record_event(run, FB_EVENT_INJECTED, FB_REDUCED_GRAD, view->site, item->text, 0);
-        if (fb_inject_plant(item, view) == 0) continue;
-        fb_inject_fired(&run->inject, item);
-        *injected = 1;
-    }
-}
-
 /* Returns 0 when the tensor was passed over by declaration. */
 static int judge_reduced(struct fb_run *run, const fb_view *view, const fb_measure_result *measured, int injected)
 {
@@ -288,7 +273,9 @@ static fb_status unscale(struct fb_run *run, const fb_view *views, size_t n, dou
     options.threads = run->threads;
     for (size_t from = 0; from < n; from += UNSCALE_CHUNK) {
         size_t m = n - from < UNSCALE_CHUNK ? n - from : UNSCALE_CHUNK;
-        for (size_t i = 0; i < m; i++) plant_reduced(run, &views[from + i], &injected[i]);
+        for (size_t i = 0; i < m; i++) {
+            injected[i] = (uint8_t)fb_plant_view(run, FB_INJECT_REDUCED, FB_REDUCED_GRAD, &views[from + i]);
+        }
         memset(measured, 0, sizeof measured);
         memset(&total, 0, sizeof total);
         for (size_t i = 0; i < m; i++) measured[i].size = (uint32_t)sizeof measured[i];

@@ -117,46 +117,16 @@ static struct summary check_range(struct fb_run *run, uint32_t site, int32_t fie
 
 /* ---- injection --------------------------------------------------------------------------------------------------------------- */
 
-static int inject_integers(struct fb_run *run, const fb_tokens *batch, int32_t where, void *data, int32_t dtype, int64_t bad,
-                           int64_t ignored)
+static int inject(struct fb_run *run, const fb_tokens *batch, int32_t where, void *data, int32_t dtype, int64_t bad,
+                  int64_t ignored)
 {
-    const fb_injection *item;
-    const fb_site_entry *site = fb_sites_get(&run->sites, batch->site);
-    uint32_t cursor = 0;
-    int planted = 0;
-    if (!data || run->inject.count == 0) return 0;
-    fb_run_lock(run);
-    while ((item = fb_inject_due(&run->inject, &cursor, where, run->step.rec.step, run->step.micro, run->rank, site))) {
-        fb_record_event(run, FB_EVENT_INJECTED, FB_INPUT, batch->site, item->text, 0);
-        if (fb_inject_plant_integers(item, data, dtype, batch->rows * batch->cols, bad, ignored) == 0) continue;
-        fb_inject_fired(&run->inject, item);
-        planted = 1;
-    }
-    fb_run_unlock(run);
-    return planted;
+    fb_plant_place place = {data, dtype, batch->rows * batch->cols, bad, ignored};
+    return fb_plant_integers(run, where, batch->site, &place);
 }
 
 static uint32_t weight_site(const fb_tokens *batch)
 {
     return batch->weight_site == UINT32_MAX ? batch->site : batch->weight_site;
-}
-
-static int inject_weights(struct fb_run *run, const fb_tokens *batch, const fb_view *view)
-{
-    const fb_injection *item;
-    const fb_site_entry *site = fb_sites_get(&run->sites, weight_site(batch));
-    uint32_t cursor = 0;
-    int planted = 0;
-    if (run->inject.count == 0) return 0;
-    fb_run_lock(run);
-    while ((item = fb_inject_due(&run->inject, &cursor, FB_INJECT_WEIGHT, run->step.rec.step, run->step.micro, run->rank, site))) {
-        fb_record_event(run, FB_EVENT_INJECTED, FB_INPUT, weight_site(batch), item->text, 0);
-        if (fb_inject_plant(item, view) == 0) continue;
-        fb_inject_fired(&run->inject, item);
-        planted = 1;
-    }
-    fb_run_unlock(run);
-    return planted;
 }
 
 /* ---- the fields -------------------------------------------------------------------------------------------------------------- */
@@ -168,7 +138,7 @@ static void check_tokens(struct fb_run *run, const fb_tokens *batch)
     int injected;
     struct summary sum;
     if (!batch->tokens) return;
-    injected = inject_integers(run, batch, FB_INJECT_TOKEN, batch->tokens, batch->token_dtype, batch->vocab, 0);
+    injected = inject(run, batch, FB_INJECT_TOKEN, batch->tokens, batch->token_dtype, batch->vocab, 0);
     sum = check_range(run, batch->site, FB_FIELD_TOKENS, batch->tokens, batch->token_dtype, count, 0, batch->vocab - 1, NULL,
                       injected);
     fb_run_lock(run);
@@ -204,7 +174,7 @@ static void check_labels(struct fb_run *run, fb_tokens *batch)
     int injected;
     batch->valid_tokens = -1;
     if (!batch->labels) return;
-    injected = inject_integers(run, batch, FB_INJECT_LABEL, batch->labels, batch->label_dtype, batch->classes, batch->ignore_index);
+    injected = inject(run, batch, FB_INJECT_LABEL, batch->labels, batch->label_dtype, batch->classes, batch->ignore_index);
     (void)check_range(run, batch->site, FB_FIELD_LABELS, batch->labels, batch->label_dtype, count, 0, batch->classes - 1,
                       &batch->ignore_index, injected);
     valid = count_valid(batch);
@@ -229,7 +199,8 @@ static void check_weights(struct fb_run *run, const fb_tokens *batch)
     view.count = batch->rows * batch->cols;
     view.dtype = batch->weight_dtype;
     view.device = -1;
-    injected = inject_weights(run, batch, &view);
+    view.site = weight_site(batch);
+    injected = fb_plant_view(run, FB_INJECT_WEIGHT, FB_INPUT, &view);
     format = fb_format_of(batch->weight_dtype);
     bytes = fb_format_part_bytes(format);
     memset(&finding, 0, sizeof finding);
