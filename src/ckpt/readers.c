@@ -3,9 +3,13 @@
 
 const fb_ckpt_reader *fb_ckpt_reader_find(const uint8_t *head, size_t head_bytes, uint64_t file_bytes)
 {
-    static const fb_ckpt_reader *const readers[] = {&fb_ckpt_safetensors};
+    /* In the order in which they are asked. Formats with a magic number come first; those that only look plausible, last: the length
+       of a safetensors header is any eight bytes, and a bare pickle shows two. */
+    static const fb_ckpt_reader *const readers[] = {
+        &fb_ckpt_safetensors,
+    };
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
-        if (readers[i]->detect(head, head_bytes, file_bytes)) return readers[i];
+        if (readers[i]->detect && readers[i]->detect(head, head_bytes, file_bytes)) return readers[i];
     }
     return NULL;
 }

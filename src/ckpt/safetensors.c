@@ -66,6 +66,7 @@ typedef struct entry {
 typedef struct state {
     fb_ckpt_file *file;
     const char *path;
+    uint64_t base, size; /* where the bytes begin in the file, and how many there are */
     char *header;
     uint64_t header_bytes, data_at, data_bytes;
     fb_ckpt_json json;
@@ -75,6 +76,7 @@ typedef struct state {
     uint64_t dims_count, dims_room;
     uint32_t *order; /* entries by data offset */
     uint64_t next;
+    fb_ckpt_tensor tensor; /* the last one handed out */
     int seen_metadata;
 } state;
 
@@ -310,7 +312,7 @@ static fb_status parse_header(state *s, fb_error *err)
 {
     fb_json_token token;
     fb_status status;
-    fb_ckpt_json_begin(&s->json, "safetensors", s->path, s->header, (size_t)s->header_bytes, LENGTH_BYTES);
+    fb_ckpt_json_begin(&s->json, "safetensors", s->path, s->header, (size_t)s->header_bytes, s->base + LENGTH_BYTES);
     if ((status = next_token(s, &token, err)) != FB_OK) return status;
     if (token.type != FB_JSON_OBJECT) return REFUSE(s, &token, err, "read safetensors %s: the header must be an object", s->path);
     for (;;) {
@@ -325,31 +327,31 @@ static fb_status parse_header(state *s, fb_error *err)
 static fb_status load_header(state *s, uint64_t bytes_max, fb_error *err)
 {
     uint8_t length[LENGTH_BYTES];
-    uint64_t size = s->file->info.size_bytes;
+    uint64_t size = s->size;
     fb_status status;
     if (size < LENGTH_BYTES) {
-        return fb_fail_at(err, size, "read safetensors %s: %llu bytes are too short for the length of a header", s->path,
+        return fb_fail_at(err, s->base + size, "read safetensors %s: %llu bytes are too short for the length of a header", s->path,
                           (unsigned long long)size);
     }
-    if ((status = fb_ckpt_file_read(s->file, 0, length, sizeof length, err)) != FB_OK) return status;
+    if ((status = fb_ckpt_file_read(s->file, s->base, length, sizeof length, err)) != FB_OK) return status;
     for (unsigned i = 0; i < LENGTH_BYTES; i++) s->header_bytes |= (uint64_t)length[i] << (8 * i);
     /* Compared with what is there before memory is asked for. */
     if (s->header_bytes > size - LENGTH_BYTES) {
-        return fb_fail_at(err, 0, "read safetensors %s: a header of %llu bytes is announced, %llu bytes follow", s->path,
+        return fb_fail_at(err, s->base, "read safetensors %s: a header of %llu bytes is announced, %llu bytes follow", s->path,
                           (unsigned long long)s->header_bytes, (unsigned long long)(size - LENGTH_BYTES));
     }
     if (s->header_bytes > bytes_max) {
         return fb_fail(err, FB_E_LIMIT, "read safetensors %s: a header of %llu bytes, at most %llu are taken", s->path,
                        (unsigned long long)s->header_bytes, (unsigned long long)bytes_max);
     }
-    s->data_at = LENGTH_BYTES + s->header_bytes;
-    s->data_bytes = size - s->data_at;
+    s->data_at = s->base + LENGTH_BYTES + s->header_bytes;
+    s->data_bytes = size - LENGTH_BYTES - s->header_bytes;
     s->header = fb_calloc((size_t)s->header_bytes + 1, 1);
     if (!s->header) {
         return fb_fail(err, FB_E_NOMEM, "read safetensors %s: no memory for a header of %llu bytes", s->path,
                        (unsigned long long)s->header_bytes);
     }
-    return fb_ckpt_file_read(s->file, LENGTH_BYTES, s->header, (size_t)s->header_bytes, err);
+    return fb_ckpt_file_read(s->file, s->base + LENGTH_BYTES, s->header, (size_t)s->header_bytes, err);
 }
 
 /* ---- all entries together --------------------------------------------------------------------------------------------------- */
@@ -375,8 +377,8 @@ static fb_status check_names(state *s, fb_error *err)
     for (uint64_t i = 1; i < s->count; i++) {
         const entry *e = &s->entries[s->order[i]];
         if (by_name(s, s->order[i - 1], s->order[i]) == 0) {
-            return fb_fail_at(err, LENGTH_BYTES + e->name, "read safetensors %s: two tensors have the name %.200s", s->path,
-                              s->header + e->name);
+            return fb_fail_at(err, s->base + LENGTH_BYTES + e->name, "read safetensors %s: two tensors have the name %.200s",
+                              s->path, s->header + e->name);
         }
     }
     return FB_OK;
@@ -429,8 +431,9 @@ static void safetensors_close(void *state_)
     fb_free(s);
 }
 
-static fb_status safetensors_open(void **out, fb_ckpt_file *file, const fb_ckpt_options *options, fb_error *err)
+static fb_status safetensors_open(void **out, const fb_ckpt_range *range, const fb_ckpt_options *options, fb_error *err)
 {
+    fb_ckpt_file *file = range->file;
     uint64_t bytes_max = options->header_bytes_max ? options->header_bytes_max : HEADER_BYTES_MAX;
     state *s = fb_calloc(1, sizeof *s);
     fb_status status;
@@ -438,6 +441,8 @@ static fb_status safetensors_open(void **out, fb_ckpt_file *file, const fb_ckpt_
     if (!s) return fb_fail(err, FB_E_NOMEM, "read safetensors %s: no memory", file->path);
     s->file = file;
     s->path = file->path;
+    s->base = range->offset_bytes;
+    s->size = range->bytes;
     s->count_max = options->tensors_max ? options->tensors_max : TENSORS_MAX;
     if (s->count_max > UINT32_MAX) s->count_max = UINT32_MAX;
     status = load_header(s, bytes_max < HEADER_BYTES_CAP ? bytes_max : HEADER_BYTES_CAP, err);
@@ -451,21 +456,29 @@ static fb_status safetensors_open(void **out, fb_ckpt_file *file, const fb_ckpt_
     return FB_OK;
 }
 
-static int safetensors_next(void *state_, fb_ckpt_tensor *tensor)
+static fb_status safetensors_next(void *state_, fb_ckpt_extent *extent, fb_error *err)
 {
     state *s = state_;
+    fb_ckpt_tensor *tensor = &s->tensor;
     const entry *e;
-    if (s->next == s->count) return 0;
+    (void)err;
+    if (s->next == s->count) return FB_E_NOTFOUND;
     e = &s->entries[s->order[s->next++]];
+    memset(tensor, 0, sizeof *tensor);
     tensor->name = s->header + e->name;
     tensor->dtype_name = s->header + e->dtype_name;
     tensor->dtype = e->kind < 0 ? 0 : kinds[e->kind].dtype;
     tensor->ndim = (int32_t)e->ndim;
     tensor->shape = s->dims + e->dims_at;
     tensor->elements = e->elements;
-    tensor->offset_bytes = s->data_at + e->begin;
-    tensor->data_bytes = e->end - e->begin;
-    return 1;
+    memset(extent, 0, sizeof *extent);
+    extent->name = tensor->name;
+    extent->encoding = FB_CKPT_STORED;
+    extent->offset_bytes = s->data_at + e->begin;
+    extent->bytes = extent->stored_bytes = e->end - e->begin;
+    extent->tensors = tensor;
+    extent->tensor_count = 1;
+    return FB_OK;
 }
 
 const fb_ckpt_reader fb_ckpt_safetensors = {

@@ -7,7 +7,7 @@
 
 #include "firstbad/scan.h"
 
-enum { BUFFER_BYTES = 4 << 20, BUFFER_BYTES_MIN = 4096 };
+enum { BUFFER_BYTES = 256 << 10, BUFFER_BYTES_MIN = 4096 };
 
 /* What has been seen of one tensor so far. */
 typedef struct tally {
@@ -124,11 +124,11 @@ static fb_status ask_scanner(fb_ckpt_scan *scan, int32_t dtype, int *look, fb_er
 }
 
 /* All bytes of a tensor pass through here, scanned or not, so that the digest sees the file in order. */
-static fb_status read_tensor(fb_ckpt_scan *scan, fb_ckpt_file *file, const fb_ckpt_tensor *tensor, int look, tally *t,
-                             fb_error *err)
+static fb_status read_tensor(fb_ckpt_scan *scan, fb_ckpt_file *file, const fb_ckpt_extent *extent, const fb_ckpt_tensor *tensor,
+                             int look, tally *t, fb_error *err)
 {
     uint64_t unit = look ? fb_dtype_bytes(tensor->dtype, 1) : 1;
-    uint64_t at = tensor->offset_bytes, end = at + tensor->data_bytes, index = 0;
+    uint64_t at = extent->offset_bytes, end = at + extent->bytes, index = 0;
     while (at < end) {
         const uint8_t *data;
         size_t got;
@@ -166,8 +166,8 @@ static int named_legal(const fb_ckpt_scan *scan, const char *name)
 static int is_legal(const fb_ckpt_scan *scan, const fb_ckpt_tensor *tensor, const tally *t)
 {
     if (t->nan > 0 || t->pos_inf > 0) return 0;
-    if (named_legal(scan, tensor->name)) return 1;
-    return name_says_mask(tensor->name) && t->zero > 0 && t->zero + t->neg_inf == tensor->elements;
+    if (named_legal(scan, tensor->name)) return FB_CKPT_LEGAL_NAMED;
+    return name_says_mask(tensor->name) && t->zero > 0 && t->zero + t->neg_inf == tensor->elements ? FB_CKPT_LEGAL_MASK : 0;
 }
 
 static void remember_first(fb_ckpt_summary *summary, const fb_ckpt_finding *f)
@@ -180,7 +180,8 @@ static void remember_first(fb_ckpt_summary *summary, const fb_ckpt_finding *f)
     (void)snprintf(summary->first_tensor, sizeof summary->first_tensor, "%s", f->tensor);
 }
 
-static void report(fb_ckpt_scan *scan, const fb_ckpt_file *file, const fb_ckpt_tensor *tensor, const tally *t, int32_t *outcome)
+static void report(fb_ckpt_scan *scan, const fb_ckpt_file *file, const fb_ckpt_extent *extent, const fb_ckpt_tensor *tensor,
+                   const tally *t, int32_t *outcome)
 {
     fb_ckpt_finding f;
     memset(&f, 0, sizeof f);
@@ -192,13 +193,14 @@ static void report(fb_ckpt_scan *scan, const fb_ckpt_file *file, const fb_ckpt_t
     f.shape = tensor->shape;
     f.elements = tensor->elements;
     f.index = t->first_index;
-    f.offset_bytes = tensor->offset_bytes + t->first_index * fb_dtype_bytes(tensor->dtype, 1);
+    f.offset_bytes = extent->offset_bytes + t->first_index * fb_dtype_bytes(tensor->dtype, 1);
     f.bits = t->first_bits;
     f.nan = t->nan;
     f.pos_inf = t->pos_inf;
     f.neg_inf = t->neg_inf;
     f.kind = t->first_kind;
     f.legal = is_legal(scan, tensor, t);
+    f.lane = "";
     if (f.legal) {
         scan->summary->legal_tensors++;
     } else {
@@ -210,8 +212,9 @@ static void report(fb_ckpt_scan *scan, const fb_ckpt_file *file, const fb_ckpt_t
     if (scan->sink.finding) scan->sink.finding(scan->sink.ctx, &f);
 }
 
-static fb_status scan_tensor(fb_ckpt_scan *scan, fb_ckpt_file *file, const fb_ckpt_tensor *tensor, int32_t *outcome, fb_error *err)
+static fb_status scan_extent(fb_ckpt_scan *scan, fb_ckpt_file *file, const fb_ckpt_extent *extent, int32_t *outcome, fb_error *err)
 {
+    const fb_ckpt_tensor *tensor = extent->tensors;
     tally t;
     int look;
     fb_status status = ask_scanner(scan, tensor->dtype, &look, err);
@@ -219,7 +222,7 @@ static fb_status scan_tensor(fb_ckpt_scan *scan, fb_ckpt_file *file, const fb_ck
     memset(&t, 0, sizeof t);
     t.first_index = FB_NO_INDEX;
     t.exact = look && name_says_mask(tensor->name);
-    if ((status = read_tensor(scan, file, tensor, look, &t, err)) != FB_OK) return status;
+    if ((status = read_tensor(scan, file, extent, tensor, look, &t, err)) != FB_OK) return status;
     scan->summary->tensors++;
     scan->summary->elements += tensor->elements;
     if (look) scan->summary->checked += tensor->elements;
@@ -229,23 +232,58 @@ static fb_status scan_tensor(fb_ckpt_scan *scan, fb_ckpt_file *file, const fb_ck
         fb_ckpt_scan_unscanned(scan, file->path, tensor->name, why);
         if (*outcome < FB_CKPT_UNSUPPORTED) *outcome = FB_CKPT_UNSUPPORTED;
     }
-    if (t.first_index != FB_NO_INDEX) report(scan, file, tensor, &t, outcome);
-    if (scan->sink.tensor) scan->sink.tensor(scan->sink.ctx, file->path, tensor);
+    if (t.first_index != FB_NO_INDEX) report(scan, file, extent, tensor, &t, outcome);
+    if (scan->sink.tensor) scan->sink.tensor(scan->sink.ctx, file->path, tensor, NULL);
     if (scan->on_tensor) scan->on_tensor(scan->on_tensor_ctx, tensor->name);
     return FB_OK;
 }
 
 /* ---- one file --------------------------------------------------------------------------------------------------------------- */
 
-static fb_status scan_with(fb_ckpt_scan *scan, const fb_ckpt_reader *reader, fb_ckpt_file *file, int32_t *outcome, uint64_t *digest,
+/* How one file is to be taken. */
+typedef struct manner {
+    int how;
+    const fb_ckpt_reader *reader; /* NULL: whose content it is */
+    const void *setup;
+} manner;
+
+static void take_remarks(fb_ckpt_scan *scan, const fb_ckpt_reader *reader, void *state, const char *path, int32_t *outcome)
+{
+    fb_ckpt_remark r;
+    for (uint64_t i = 0; reader->remark && (memset(&r, 0, sizeof r), reader->remark(state, i, &r)); i++) {
+        switch (r.kind) {
+        case FB_CKPT_REMARK_NOTE:
+            if (scan->sink.note) scan->sink.note(scan->sink.ctx, path, r.text);
+            break;
+        case FB_CKPT_REMARK_SECURITY:
+            scan->summary->security++;
+            if (scan->sink.security) scan->sink.security(scan->sink.ctx, path, r.name, r.text);
+            break;
+        case FB_CKPT_REMARK_FACT:
+            if (scan->on_fact) scan->on_fact(scan->on_fact_ctx, path, r.name, r.value);
+            break;
+        default:
+            fb_ckpt_scan_unscanned(scan, path, r.name, r.text);
+            if (*outcome < FB_CKPT_UNSUPPORTED) *outcome = FB_CKPT_UNSUPPORTED;
+        }
+    }
+}
+
+static fb_status scan_with(fb_ckpt_scan *scan, const manner *m, fb_ckpt_file *file, int32_t *outcome, uint64_t *digest,
                            fb_error *err)
 {
+    const fb_ckpt_reader *reader = m->reader;
     void *state = NULL;
-    fb_ckpt_tensor tensor;
-    fb_status status = reader->open(&state, file, &scan->options, err);
+    fb_ckpt_extent extent;
+    fb_ckpt_range range = {file, 0, file->info.size_bytes, m->setup};
+    fb_status status = reader->open(&state, &range, &scan->options, err);
     if (status != FB_OK) return status;
-    memset(&tensor, 0, sizeof tensor);
-    while (status == FB_OK && reader->next(state, &tensor)) status = scan_tensor(scan, file, &tensor, outcome, err);
+    while (status == FB_OK && (status = reader->next(state, &extent, err)) == FB_OK)
+        status = scan_extent(scan, file, &extent, outcome, err);
+    if (status == FB_E_NOTFOUND) {
+        take_remarks(scan, reader, state, file->path, outcome);
+        status = FB_OK;
+    }
     reader->close(state);
     if (status == FB_OK) status = fb_ckpt_file_finish(file, digest, err);
     return status;
@@ -290,11 +328,12 @@ static void file_done(fb_ckpt_scan *scan, const fb_ckpt_file *file, const char *
     if (scan->sink.file) scan->sink.file(scan->sink.ctx, file->path, format, outcome, file->info.size_bytes, digest, reason);
 }
 
-static fb_status scan_open_file(fb_ckpt_scan *scan, fb_ckpt_file *file, int how, int *is_part, uint64_t *digest, fb_error *err)
+static fb_status scan_open_file(fb_ckpt_scan *scan, fb_ckpt_file *file, const manner *how, int *is_part, uint64_t *digest,
+                                fb_error *err)
 {
     uint8_t head[FB_CKPT_HEAD_BYTES];
     size_t bytes = file->info.size_bytes < sizeof head ? (size_t)file->info.size_bytes : sizeof head;
-    const fb_ckpt_reader *reader;
+    manner m = *how;
     fb_error reason;
     int32_t outcome = FB_CKPT_CLEAN;
     int64_t got;
@@ -306,11 +345,11 @@ static fb_status scan_open_file(fb_ckpt_scan *scan, fb_ckpt_file *file, int how,
     got = fb_os_pread_full(scan->os, file->fd, head, bytes, 0);
     if (got < 0) return fb_fail_os(err, (int)-got, "read checkpoint %s", file->path);
     bytes = (size_t)got;
-    reader = fb_ckpt_reader_find(head, bytes, file->info.size_bytes);
-    if (!reader && nobody(scan, file, head, bytes, how)) reader = &fb_ckpt_safetensors;
-    if (!reader) return FB_OK;
+    if (!m.reader) m.reader = fb_ckpt_reader_find(head, bytes, file->info.size_bytes);
+    if (!m.reader && nobody(scan, file, head, bytes, m.how)) m.reader = &fb_ckpt_safetensors;
+    if (!m.reader) return FB_OK;
     *is_part = 1;
-    status = scan_with(scan, reader, file, &outcome, digest, &reason);
+    status = scan_with(scan, &m, file, &outcome, digest, &reason);
     if (status != FB_OK) {
         if (fb_ckpt_outcome_of(status) < 0) {
             if (err) *err = reason;
@@ -319,12 +358,12 @@ static fb_status scan_open_file(fb_ckpt_scan *scan, fb_ckpt_file *file, int how,
         outcome = fb_ckpt_outcome_of(status) > outcome ? fb_ckpt_outcome_of(status) : outcome;
         fb_ckpt_scan_outcome(scan, fb_ckpt_outcome_of(status), &reason);
     }
-    file_done(scan, file, reader->format, outcome, *digest, &reason);
+    file_done(scan, file, m.reader->format, outcome, *digest, &reason);
     return FB_OK;
 }
 
-fb_status fb_ckpt_scan_file(fb_ckpt_scan *scan, const char *path, int how, int *is_part, uint64_t *size_bytes, uint64_t *digest,
-                            fb_error *err)
+static fb_status scan_file(fb_ckpt_scan *scan, const char *path, const manner *how, int *is_part, uint64_t *size_bytes,
+                           uint64_t *digest, fb_error *err)
 {
     uint64_t room = scan->options.buffer_bytes ? scan->options.buffer_bytes : BUFFER_BYTES;
     fb_ckpt_file file;
@@ -347,6 +386,21 @@ fb_status fb_ckpt_scan_file(fb_ckpt_scan *scan, const char *path, int how, int *
     status = scan_open_file(scan, &file, how, is_part, digest, err);
     fb_ckpt_file_close(&file);
     return status;
+}
+
+fb_status fb_ckpt_scan_file(fb_ckpt_scan *scan, const char *path, int how, int *is_part, uint64_t *size_bytes, uint64_t *digest,
+                            fb_error *err)
+{
+    manner m = {how, NULL, NULL};
+    return scan_file(scan, path, &m, is_part, size_bytes, digest, err);
+}
+
+fb_status fb_ckpt_scan_file_as(fb_ckpt_scan *scan, const char *path, const fb_ckpt_reader *reader, const void *setup,
+                               uint64_t *size_bytes, uint64_t *digest, fb_error *err)
+{
+    manner m = {FB_CKPT_EXPECTED, reader, setup};
+    int is_part;
+    return scan_file(scan, path, &m, &is_part, size_bytes, digest, err);
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------------------------- */
@@ -379,6 +433,7 @@ fb_status fb_ckpt_scan_path(const fb_os *os, const char *path, const fb_ckpt_opt
     if (!os || !path || !summary) return fb_fail(err, FB_E_USAGE, "scan a checkpoint: os, path and summary must be given");
     memset(&scan, 0, sizeof scan);
     memset(summary, 0, sizeof *summary);
+    summary->step = -1;
     scan.os = os;
     scan.summary = summary;
     if (options) scan.options = *options;

@@ -19,6 +19,9 @@ typedef struct fb_ckpt_scan {
     /* Told of each tensor, for the check against a folder's index. May be NULL. */
     void (*on_tensor)(void *ctx, const char *tensor);
     void *on_tensor_ctx;
+    /* Told of each fact that a reader remarks, for checks across files. May be NULL. */
+    void (*on_fact)(void *ctx, const char *file, const char *name, double value);
+    void *on_fact_ctx;
 } fb_ckpt_scan;
 
 /* Take an outcome into the summary: the worst stays, and with it the first sentence of its kind. reason may be NULL. */
@@ -42,6 +45,14 @@ enum {
  */
 fb_status fb_ckpt_scan_file(fb_ckpt_scan *scan, const char *path, int how, int *is_part, uint64_t *size_bytes, uint64_t *digest,
                             fb_error *err);
+
+/**
+ * As fb_ckpt_scan_file, by a reader that the folder's layout chose and not the content: for files that no content can tell, or that
+ * need to be told more than bytes.
+ * setup  for fb_ckpt_range.setup.
+ */
+fb_status fb_ckpt_scan_file_as(fb_ckpt_scan *scan, const char *path, const fb_ckpt_reader *reader, const void *setup,
+                               uint64_t *size_bytes, uint64_t *digest, fb_error *err);
 
 /* A folder of files, with or without an index. */
 fb_status fb_ckpt_scan_folder(fb_ckpt_scan *scan, const char *path, fb_error *err);

@@ -37,7 +37,7 @@ static void on_finding(void *ctx, const fb_ckpt_finding *f)
     seen *s = ctx;
     size_t used = strlen(s->by_dtype);
     s->findings++;
-    s->legal += (uint64_t)f->legal;
+    s->legal += f->legal != 0;
     s->last = *f;
     (void)snprintf(s->tensor, sizeof s->tensor, "%s", f->tensor);
     (void)snprintf(s->dtype, sizeof s->dtype, "%s", f->dtype);
@@ -46,10 +46,11 @@ static void on_finding(void *ctx, const fb_ckpt_finding *f)
                    kinds[f->kind]);
 }
 
-static void on_tensor(void *ctx, const char *file, const struct fb_ckpt_tensor *tensor)
+static void on_tensor(void *ctx, const char *file, const struct fb_ckpt_tensor *tensor, const fb_ckpt_stats *stats)
 {
     (void)file;
     (void)tensor;
+    (void)stats;
     ((seen *)ctx)->tensors++;
 }
 
@@ -92,7 +93,7 @@ static void on_progress(void *ctx, const char *file, uint64_t done, uint64_t tot
 
 static fb_ckpt_summary scan_with(const char *path, const fb_ckpt_options *options, seen *s)
 {
-    fb_ckpt_sink sink = {s, on_finding, on_tensor, on_unscanned, on_note, on_file, on_progress};
+    fb_ckpt_sink sink = {s, on_finding, on_tensor, on_unscanned, on_note, NULL, on_file, on_progress};
     fb_ckpt_summary summary;
     fb_error err;
     fb_error_clear(&err);
