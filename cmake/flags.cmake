@@ -42,6 +42,7 @@ target_include_directories(fb_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PR
 
 set(THREADS_PREFER_PTHREAD_FLAG OFF)
 find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
 include(GNUInstallDirs)
 
 # Gives FB_BREAK_<name> to those files of a list that know it, so that a broken build compiles a handful of files and not all; to all

@@ -12,13 +12,13 @@ fb_break_promise(${FB_PURE_SOURCES} ${FB_REST_SOURCES})
 
 add_library(fb_objects OBJECT ${FB_PURE_SOURCES} ${FB_REST_SOURCES})
 set_target_properties(fb_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
-target_link_libraries(fb_objects PRIVATE fb_flags)
+target_link_libraries(fb_objects PRIVATE fb_flags ZLIB::ZLIB)
 
 add_library(firstbad_static STATIC $<TARGET_OBJECTS:fb_objects>)
 set_target_properties(firstbad_static PROPERTIES OUTPUT_NAME firstbad)
 target_include_directories(firstbad_static PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_libraries(firstbad_static PUBLIC Threads::Threads m)
+target_link_libraries(firstbad_static PUBLIC Threads::Threads ZLIB::ZLIB m)
 
 add_library(firstbad SHARED $<TARGET_OBJECTS:fb_objects>)
 set_target_properties(firstbad PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
@@ -26,7 +26,7 @@ set_target_properties(firstbad PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION $
 target_link_options(firstbad PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/firstbad.map)
 target_include_directories(firstbad PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_libraries(firstbad PRIVATE Threads::Threads m)
+target_link_libraries(firstbad PRIVATE Threads::Threads ZLIB::ZLIB m)
 if(FB_SANITIZE)
   # clang's runtime lives in the program and not in a library, so undefined symbols are right here.
   target_link_options(firstbad PRIVATE -fsanitize=${FB_SANITIZE})

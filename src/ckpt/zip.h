@@ -2,8 +2,9 @@
  * The directory of a zip archive, read strictly: what two programs could understand differently is refused, not repaired, since that
  * is how a scanner is shown other bytes than the loader. Exactly one end record, nothing after its comment; entry counts that agree;
  * the directory inside the archive, before the end record, and full; no encryption, one disk; method stored or deflate; each name
- * equal in directory and local header, unique, without "..", leading "/" or backslash; members that do not overlap. Zip64 included.
- * Sizes come from the directory alone: torch writes zeros into local headers. Source: PKWARE APPNOTE 6.3.10.
+ * equal in directory and local header, unique, without "..", leading "/" or backslash; members that follow each other from the first
+ * byte of the archive to the directory, with nothing between them but data descriptors. Zip64 included. Sizes come from the directory
+ * alone: torch writes zeros into local headers. Source: PKWARE APPNOTE 6.3.10.
  */
 #ifndef FB_CKPT_ZIP_H
 #define FB_CKPT_ZIP_H
@@ -16,7 +17,7 @@ typedef struct fb_zip_member {
     const char *name;                  /* UTF-8 without control characters, NUL-terminated; lives as long as the archive */
     uint64_t header_bytes_at, data_at; /* in the file */
     uint64_t stored_bytes, bytes;
-    uint32_t crc32;
+    uint32_t crc32;   /* 0 may mean none: torch can be told to make none */
     int32_t encoding; /* FB_CKPT_STORED or FB_CKPT_DEFLATED */
 } fb_zip_member;
 
