@@ -1,10 +1,11 @@
-# The command-line tool: the static library, its internal headers, and SQLite, which stays out of the training process.
+# The command-line tool: the static library, its internal headers, and SQLite and libcrypto, which stay out of the training process.
 file(GLOB FB_CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)
 if(FB_CLI_SOURCES)
   find_package(SQLite3 REQUIRED)
+  find_package(OpenSSL REQUIRED COMPONENTS Crypto)
   fb_break_promise(${FB_CLI_SOURCES})
   add_executable(firstbad_cli ${FB_CLI_SOURCES})
   set_target_properties(firstbad_cli PROPERTIES OUTPUT_NAME firstbad)
   target_include_directories(firstbad_cli PRIVATE ${PROJECT_SOURCE_DIR}/cli)
-  target_link_libraries(firstbad_cli PRIVATE fb_flags firstbad_static SQLite::SQLite3)
+  target_link_libraries(firstbad_cli PRIVATE fb_flags firstbad_static SQLite::SQLite3 OpenSSL::Crypto)
 endif()

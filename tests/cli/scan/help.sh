@@ -1,0 +1,2 @@
+firstbad scan --help
+firstbad help scan | diff - <(firstbad scan --help)
