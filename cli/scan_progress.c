@@ -43,9 +43,11 @@ void scan_bar_begin(scan_bar *bar, const char *path, int wanted)
 
 static void time_left(double seconds, char *out, size_t room)
 {
+    enum { HOURS_MAX = 1000 };
+    out[0] = '\0';
     if (seconds < 90) (void)snprintf(out, room, "  %.0f s left", seconds < 1 ? 1.0 : seconds);
     else if (seconds < 5400) (void)snprintf(out, room, "  %.0f min left", seconds / 60);
-    else (void)snprintf(out, room, "  %.1f h left", seconds / 3600);
+    else if (seconds < HOURS_MAX * 3600.0) (void)snprintf(out, room, "  %.1f h left", seconds / 3600);
 }
 
 void scan_bar_text(const scan_bar *bar, uint64_t done_bytes, uint64_t total_bytes, int columns, char *out, size_t room)
@@ -64,7 +66,8 @@ void scan_bar_text(const scan_bar *bar, uint64_t done_bytes, uint64_t total_byte
     bar_columns = rest - name_columns - 4; /* two spaces and two brackets */
     if (bar_columns > BAR_MAX) bar_columns = BAR_MAX;
     if (bar_columns < BAR_MIN) { /* too narrow for a picture: the numbers matter more */
-        (void)snprintf(out, room, "%s", columns >= scan_width(numbers) ? numbers + 1 : "");
+        if (columns >= scan_width(numbers)) (void)snprintf(out, room, "%s", numbers + 1);
+        else (void)snprintf(out, room, "%.*s", columns > 0 ? columns : 0, numbers + 1);
         return;
     }
     picture[0] = '[';

@@ -61,6 +61,37 @@ static void copy_shape(scan_result *result, scan_shape *shape, const uint64_t *d
     shape->ndim = ndim;
 }
 
+/* --- what belongs together --------------------------------------------------------------------------------------------------- */
+
+/* A tensor is told of soon after, or soon before, what was found in it; with many of them a search of all would never end. */
+enum { LOOK_BACK = 64 };
+
+static int same_tensor(const scan_finding *finding, const scan_row *row)
+{
+    return finding->file && finding->tensor && row->file && row->name && strcmp(finding->tensor, row->name) == 0 &&
+           strcmp(finding->file, row->file) == 0;
+}
+
+static void join(scan_finding *finding, const scan_row *row)
+{
+    if (!row->measured || !same_tensor(finding, row)) return;
+    finding->measured = 1;
+    finding->finite = row->finite;
+    finding->largest = row->abs_max;
+}
+
+static void join_row(scan_list *findings, const scan_row *row)
+{
+    for (size_t i = findings->count, seen = 0; i > 0 && seen < LOOK_BACK; i--, seen++) {
+        join((scan_finding *)(void *)(findings->items + (i - 1) * findings->item_bytes), row);
+    }
+}
+
+static void join_finding(const scan_list *rows, scan_finding *finding)
+{
+    for (size_t i = rows->count, seen = 0; i > 0 && seen < LOOK_BACK; i--, seen++) join(finding, scan_row_at(rows, i - 1));
+}
+
 /* ---- the sink ---------------------------------------------------------------------------------------------------------------- */
 
 static void take_finding(void *ctx, const fb_ckpt_finding *finding)
@@ -77,6 +108,7 @@ static void take_finding(void *ctx, const fb_ckpt_finding *finding)
     kept->facts = *finding;
     kept->facts.file = kept->facts.tensor = kept->facts.dtype = kept->facts.lane = NULL;
     kept->facts.shape = NULL;
+    join_finding(&result->rows, kept);
 }
 
 static void take_remark(scan_result *result, scan_list *list, const char *file, const char *name, const char *text)
@@ -109,7 +141,6 @@ static void take_security(void *ctx, const char *file, const char *import, const
 /* The files of a folder are told of one after the other, so the one that is meant is among the last. */
 scan_file *scan_result_file(scan_result *result, const char *path)
 {
-    enum { LOOK_BACK = 16 };
     scan_file *file;
     for (size_t i = result->files.count, seen = 0; i > 0 && seen < LOOK_BACK; i--, seen++) {
         file = (scan_file *)(void *)(result->files.items + (i - 1) * result->files.item_bytes);
@@ -187,6 +218,8 @@ static void keep_row(scan_result *result, const char *file, const fb_ckpt_tensor
     row->abs_max = stats->scan.abs_max;
     row->norm = fb_scan_norm(&stats->scan);
     keep_bins(result, row, &stats->histogram);
+    join_row(&result->findings, row);
+    join_row(&result->legal, row);
 }
 
 static void take_tensor(void *ctx, const char *path, const struct fb_ckpt_tensor *tensor, const fb_ckpt_stats *stats)

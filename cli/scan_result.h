@@ -27,6 +27,9 @@ typedef struct scan_finding {
     char *file, *tensor, *dtype, *lane;
     scan_shape shape;
     fb_ckpt_finding facts; /* its pointers are NULL: the copies stand above */
+    int32_t measured;      /* 1: with statistics, the next two are known */
+    uint64_t finite;
+    double largest; /* finite magnitude */
 } scan_finding;
 
 /* A part that was not looked at, something a loader would run, or a note: name is the tensor or the import. */

@@ -14,6 +14,8 @@
 #include "scan_show.h"
 
 enum { PICTURE_MIN = 9, PICTURE_MAX = 24, CELL_BYTES = 96, BINS = 256, BIN_OF_ONE = 127, BIN_LAST = 254, MARGIN = 2, WIDE = 90 };
+/* A file may name as many formats as it has tensors, and each sum is a pass over all of them. */
+enum { SUMS_MAX = 64 };
 
 enum { CELL_MIN, CELL_MAX, CELL_LARGEST, CELL_NORM, CELL_ZERO, CELL_SUBNORMAL, CELL_HEADROOM, CELL_PICTURE, CELLS };
 
@@ -210,6 +212,15 @@ static void print_saturation(const table *t, const scan_row *row)
     printf("%*s%s at the format's maximum%s\n", MARGIN + 4, "", share, t->style->columns < WIDE ? "" : told);
 }
 
+/* Of a folder, the file that the next rows are from. */
+static void print_file(const table *t, const scan_row *before, const scan_row *row)
+{
+    char fitted[FB_CKPT_NAME_MAX * 4];
+    if (!row->file || (before && before->file && strcmp(before->file, row->file) == 0)) return;
+    scan_fit_name(row->file, t->style->columns, fitted, sizeof fitted);
+    printf("%s\n", fitted);
+}
+
 static void print_row(table *t, const scan_row *row)
 {
     char cells[CELLS][CELL_BYTES], shape[64];
@@ -276,15 +287,19 @@ static void print_total(table *t, const scan_list *rows, size_t from, unsigned c
 
 static int print_totals(table *t, const scan_list *rows)
 {
+    int sums = 0;
     unsigned char *done = fb_calloc(rows->count ? rows->count : 1, 1);
     if (!done) {
         cli_error("sum the statistics: no memory for %zu tensors", rows->count);
         return CLI_UNREADABLE;
     }
-    for (size_t i = 0; i < rows->count; i++) {
+    for (size_t i = 0; i < rows->count && sums < SUMS_MAX; i++) {
         const scan_row *row = scan_row_at(rows, i);
-        if (!done[i] && row->dtype && row->elements) print_total(t, rows, i, done);
+        if (done[i] || !row->dtype || !row->elements) continue;
+        print_total(t, rows, i, done);
+        sums++;
     }
+    if (sums == SUMS_MAX) puts("  further formats are not summed");
     fb_free(done);
     return 0;
 }
@@ -324,7 +339,10 @@ int scan_show_table(const scan_result *result, const scan_style *style)
     putchar('\n');
     print_name(&t, "  ", "tensor", "dtype", "shape");
     print_cells(&t, (const char(*)[CELL_BYTES])head);
-    for (size_t i = 0; i < result->rows.count; i++) print_row(&t, order[i].row);
+    for (size_t i = 0; i < result->rows.count; i++) {
+        if (result->folder && !style->by_headroom) print_file(&t, i ? order[i - 1].row : NULL, order[i].row);
+        print_row(&t, order[i].row);
+    }
     puts("\n  in all, by dtype");
     code = print_totals(&t, &result->rows);
     if (t.marked) printf("  * holds non-finite elements%s\n", style->columns < WIDE ? "" : ", which enter none of its numbers");

@@ -40,9 +40,10 @@ static int hex_digits(int32_t dtype)
     return format ? format->part_bits / 4 : 1;
 }
 
-/* "2 NaN and 1 +Inf of 4,194,304" */
-static void add_counts(fb_phrase *phrase, const fb_ckpt_finding *facts)
+/* "2 NaN, 1 +Inf of 4,194,304"; of a scalar the kind alone */
+static void add_counts(fb_phrase *phrase, const scan_finding *finding)
 {
+    const fb_ckpt_finding *facts = &finding->facts;
     const struct {
         uint64_t count;
         const char *name;
@@ -51,11 +52,15 @@ static void add_counts(fb_phrase *phrase, const fb_ckpt_finding *facts)
     int said = 0;
     for (size_t i = 0; i < 3; i++) {
         if (!kinds[i].count) continue;
+        if (!finding->shape.ndim && !*finding->lane) {
+            fb_phrase_add(phrase, "%s", kinds[i].name);
+            return;
+        }
         fb_phrase_add(phrase, "%s%s" FB_LINES_NO_BREAK "%s", said ? ", " : "", scan_count(kinds[i].count, number), kinds[i].name);
         said++;
     }
     if (!said) fb_phrase_add(phrase, "%s", kind_name(facts->kind));
-    if (!facts->lane && facts->elements) fb_phrase_add(phrase, " of %s", scan_count(facts->elements, number));
+    if (!*finding->lane && finding->shape.ndim) fb_phrase_add(phrase, " of %s", scan_count(facts->elements, number));
 }
 
 static void add_place(fb_phrase *phrase, const scan_finding *finding)
@@ -65,9 +70,9 @@ static void add_place(fb_phrase *phrase, const scan_finding *finding)
     char place[SHAPE_BYTES], number[32];
     int several = (facts->nan != 0) + (facts->pos_inf != 0) + (facts->neg_inf != 0) > 1;
     int alone = facts->nan + facts->pos_inf + facts->neg_inf == 1;
-    if (facts->index == FB_NO_INDEX) return;
+    if (facts->index == FB_NO_INDEX || (!finding->shape.ndim && !*finding->lane)) return;
     fb_phrase_add(phrase, ",%s%s%s", alone ? "" : " first", several ? " " : "", several ? kind_name(facts->kind) : "");
-    if (*finding->lane) fb_phrase_add(phrase, " in %s of the block", finding->lane);
+    if (*finding->lane) fb_phrase_add(phrase, " in number %s of the block", finding->lane);
     if (finding->shape.ndim > (int32_t)(sizeof coordinates / sizeof *coordinates) ||
         !scan_coordinates(&finding->shape, facts->index, coordinates)) {
         fb_phrase_add(phrase, " at element %s", scan_count(facts->index, number));
@@ -78,18 +83,11 @@ static void add_place(fb_phrase *phrase, const scan_finding *finding)
     fb_phrase_add(phrase, " %s %s", *finding->lane ? "that begins with" : "at", place);
 }
 
-/* A row of the table knows it, when there is one. */
-static void add_largest(fb_phrase *phrase, const scan_result *result, const scan_finding *finding)
+static void add_largest(fb_phrase *phrase, const scan_finding *finding)
 {
-    for (size_t i = 0; i < result->rows.count; i++) {
-        const scan_row *row = scan_row_at(&result->rows, i);
-        if (!row->measured || !row->name || !row->file || strcmp(row->name, finding->tensor) != 0 ||
-            strcmp(row->file, finding->file) != 0)
-            continue;
-        if (row->finite) fb_phrase_add(phrase, "; largest finite %.3g", row->abs_max);
-        else fb_phrase_add(phrase, "; nothing in it is finite");
-        return;
-    }
+    if (!finding->measured) return;
+    if (finding->finite) fb_phrase_add(phrase, "; largest finite %.3g", finding->largest);
+    else fb_phrase_add(phrase, "; nothing in it is finite");
 }
 
 static void add_tensor(fb_phrase *phrase, const scan_finding *finding)
@@ -110,10 +108,10 @@ static void show_finding(fb_lines *lines, const scan_result *result, const scan_
     add_tensor(&phrase, finding);
     fb_lines_add(lines, label, INDENT, "%s", phrase.text);
     memset(&phrase, 0, sizeof phrase);
-    add_counts(&phrase, facts);
+    add_counts(&phrase, finding);
     add_place(&phrase, finding);
     fb_phrase_add(&phrase, ", bits" FB_LINES_NO_BREAK "0x%0*" PRIx64, hex_digits(facts->fb_dtype), facts->bits);
-    add_largest(&phrase, result, finding);
+    add_largest(&phrase, finding);
     if (facts->legal) fb_phrase_add(&phrase, "; %s", legal_words(facts->legal));
     fb_lines_add(lines, "", INDENT, "%s", phrase.text);
     if (result->folder || result->several) fb_lines_add(lines, "", INDENT, "in %s", finding->file);
@@ -141,7 +139,7 @@ static void show_remark(fb_lines *lines, const scan_result *result, const scan_r
 {
     fb_phrase phrase = {"", 0};
     if (!remark->file || !remark->name || !remark->text) return;
-    if ((result->folder || result->several || !*remark->name) && !strstr(remark->text, remark->file)) {
+    if ((result->folder || result->several) && !strstr(remark->text, remark->file)) {
         fb_phrase_add(&phrase, "%s: ", remark->file);
     }
     fb_phrase_add(&phrase, "%s%s%s%s", *remark->name ? before : "", remark->name, *remark->name && *remark->text ? ": " : "",
@@ -156,13 +154,23 @@ static void show_remarks(fb_lines *lines, const scan_result *result, const scan_
     show_left_out(lines, list, what);
 }
 
+/* What is said of one import is mostly said of the next one too, and is not repeated. */
 static void show_security(fb_lines *lines, const scan_result *result)
 {
-    if (!result->summary.security && !result->security.count) return;
-    show_remarks(lines, result, &result->security, "RUNS CODE", "imports ", "imports");
+    const char *said = "";
+    if (!result->security.count) return;
+    for (size_t i = 0; i < result->security.count; i++) {
+        scan_remark import = *scan_remark_at(&result->security, i);
+        char nothing[] = "";
+        if (!import.text) continue;
+        if (strcmp(import.text, said) == 0) import.text = nothing;
+        else said = import.text;
+        show_remark(lines, result, &import, i ? "" : "RUNS CODE", "imports ");
+    }
+    show_left_out(lines, &result->security, "imports");
     fb_lines_add(lines, "", INDENT,
-                 "firstbad ran nothing of it. A program that trusts it would: load it with torch.load(..., weights_only=True), "
-                 "or do not load it.");
+                 "firstbad ran nothing of it. Do not give it to torch.load(weights_only=False), pickle.load or "
+                 "np.load(allow_pickle=True).");
 }
 
 static void show_digest(fb_lines *lines, const scan_result *result)
