@@ -23,6 +23,7 @@ import zipfile
 import ml_dtypes
 import numpy
 import torch
+import torch.distributed.tensor
 
 warnings.simplefilter("ignore")
 root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -135,6 +136,21 @@ save("kinds.pkl", {
     "bytes": b"x" * 65, "digest": b"y" * 64,
 })
 save("module.pkl", model())
+
+# FSDP2 keeps each rank's part of a parameter in a DTensor.
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+
+
+def part(*shape):
+    return torch.distributed.tensor.distribute_tensor(torch.ones(*shape), mesh, [torch.distributed.tensor.Shard(0)])
+
+
+save("dtensor.pkl", {
+    "model": {"w": part(4, 2), "b": part(4)},
+    "optimizer": {"state": {0: {"exp_avg": part(4, 2)}, 1: {"exp_avg": part(4)}}, "param_groups": [{"params": [0, 1]}]},
+})
+torch.distributed.destroy_process_group()
 
 for protocol in range(2, 6):
     write("numpy%d.pkl" % protocol, pickle.dumps({

@@ -241,6 +241,7 @@ static fb_status visit_from_type(walk *w, fb_node call, context in)
     has_state = fb_pickle_children(p, state) > 0 || fb_pickle_kind(p, state) == FB_PICKLE_CALL;
     if ((class_of == FB_TORCH_NO_DATA || class_of == FB_TORCH_WRAPPER) && !has_state)
         status = unscanned(w, in, "a tensor whose data was not saved", 0);
+    in.flags |= ATTRIBUTES;
     if (status == FB_OK) status = push(w, SAME, arguments, in);
     /* Function and type are names. */
     if (status == FB_OK)
@@ -349,10 +350,11 @@ static fb_status visit(walk *w, fb_node node, context in)
 
 /* ---- one child after the other ---------------------------------------------------------------------------------------------- */
 
-static int is_attribute_of_modules(const fb_pickle *p, fb_node key)
+/* Where modules keep their tensors, and a DTensor its part. */
+static int is_plain_holder(const fb_pickle *p, fb_node key)
 {
     return fb_pickle_text_is(p, key, "_parameters") || fb_pickle_text_is(p, key, "_modules") ||
-           fb_pickle_text_is(p, key, "_buffers");
+           fb_pickle_text_is(p, key, "_buffers") || fb_pickle_text_is(p, key, "_local_tensor");
 }
 
 /* Below the state of an optimizer: the key is a parameter, by number or by name. Returns 0 when it says neither. */
@@ -391,7 +393,7 @@ static fb_status under_key(walk *w, const frame *f, fb_node key, context *in)
         else in->map = 0;
     } else in->map = 0;
     if (fb_torch_key_is_strict(p, key)) in->flags |= STRICT;
-    if (f->in.flags & ATTRIBUTES && is_attribute_of_modules(p, key)) return FB_OK;
+    if (f->in.flags & ATTRIBUTES && is_plain_holder(p, key)) return FB_OK;
     switch (fb_pickle_kind(p, key)) {
     case FB_PICKLE_TEXT: {
         const char *text = fb_pickle_text(p, key, &bytes);
@@ -452,6 +454,7 @@ static fb_status step_call(walk *w, uint64_t at)
     const fb_pickle *p = w->pickle;
     context in = f.in;
     fb_node part;
+    in.flags &= (uint8_t)~ATTRIBUTES;
     switch (f.next) {
     case 0: part = fb_pickle_child(p, f.node, 0); return fb_pickle_kind(p, part) == FB_PICKLE_GLOBAL ? FB_OK : visit(w, part, in);
     case 1: return visit_arguments(w, f.node, fb_pickle_child(p, f.node, 1), in);
@@ -481,7 +484,7 @@ static fb_status step(walk *w, uint64_t at)
     case PAIRS: return step_pairs(w, at);
     case CALL: return step_call(w, at);
     case PAIR_LIST: return step_pair_list(w, at);
-    case SAME: return visit(w, child, in);
+    case SAME: return visit(w, child, f.in);
     case ITEMS:
         /* The state of an object may be (None, its attributes). */
         if (f.in.flags & ATTRIBUTES && fb_pickle_kind(w->pickle, child) == FB_PICKLE_DICT) return visit(w, child, f.in);

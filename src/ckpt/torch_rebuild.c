@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "ckpt/torch_inside.h"
 
-enum { KEY_BYTES_MAX = 256, WRAPPERS_MAX = 8 };
+enum { KEY_BYTES_MAX = 256, WRAPPERS_MAX = 8, ATTRIBUTES_MAX = 64 };
 
 fb_status fb_torch_refuse(const fb_torch_object *object, fb_node at, fb_error *err, const char *format, ...)
 {
@@ -67,6 +67,13 @@ int fb_torch_view_of(fb_torch_object *object, int class_of, fb_node arguments, f
     return view->dtype != 0;
 }
 
+/* The part of a DTensor that this rank holds, in the state of the wrapper: (None, attributes). 0: none. */
+static fb_node local_part(const fb_pickle *p, fb_node state)
+{
+    if (fb_pickle_kind(p, state) == FB_PICKLE_TUPLE) state = fb_pickle_child(p, state, 1);
+    return fb_pickle_children(p, state) <= ATTRIBUTES_MAX ? fb_pickle_get(p, state, "_local_tensor") : 0;
+}
+
 int fb_torch_look(fb_torch_object *object, fb_node call, fb_torch_view *view)
 {
     const fb_pickle *p = object->pickle;
@@ -74,10 +81,11 @@ int fb_torch_look(fb_torch_object *object, fb_node call, fb_torch_view *view)
         int class_of = fb_torch_class(object, call);
         fb_node arguments = fb_pickle_child(p, call, 1);
         if (class_of == FB_TORCH_FIRST) call = fb_pickle_child(p, arguments, 0);
-        else if (class_of == FB_TORCH_FROM_TYPE)
-            return fb_torch_view_of(object, fb_torch_class_of_callee(object, fb_pickle_child(p, arguments, 0)),
-                                    fb_pickle_child(p, arguments, 2), 0, view);
-        else return class_of ? fb_torch_view_of(object, class_of, arguments, fb_pickle_state(p, call), view) : 0;
+        else if (class_of == FB_TORCH_FROM_TYPE) {
+            class_of = fb_torch_class_of_callee(object, fb_pickle_child(p, arguments, 0));
+            if (fb_torch_view_of(object, class_of, fb_pickle_child(p, arguments, 2), 0, view)) return 1;
+            call = local_part(p, fb_pickle_child(p, arguments, 3));
+        } else return class_of ? fb_torch_view_of(object, class_of, arguments, fb_pickle_state(p, call), view) : 0;
     }
     return 0;
 }

@@ -142,6 +142,16 @@ static void test_torch_object__parameters_are_named_by_the_model_in_its_order(vo
     done(&o);
 }
 
+static void test_torch_object__a_part_in_a_dtensor_has_the_name_of_the_whole(void **state)
+{
+    opened o = open_golden("dtensor.pkl");
+    (void)state;
+    has_shape(tensor(&o, "model.w", NULL), FB_F32, 2, 4, 2);
+    has_shape(tensor(&o, "optimizer.state.exp_avg of w", NULL), FB_F32, 2, 4, 2);
+    assert_false(has_remark(&o, FB_CKPT_REMARK_UNSCANNED, "model.w", ""));
+    done(&o);
+}
+
 static void test_torch_object__parameters_keep_their_numbers_where_nothing_fits(void **state)
 {
     opened o = open_golden("alone.pkl");
@@ -604,6 +614,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_torch_object__a_training_state_has_the_names_of_its_owner),
         cmocka_unit_test(test_torch_object__parameters_are_named_by_the_model_in_its_order),
+        cmocka_unit_test(test_torch_object__a_part_in_a_dtensor_has_the_name_of_the_whole),
         cmocka_unit_test(test_torch_object__parameters_keep_their_numbers_where_nothing_fits),
         cmocka_unit_test(test_torch_object__a_module_saved_whole_names_its_parameters),
         cmocka_unit_test(test_torch_object__a_name_holds_no_control_character),
