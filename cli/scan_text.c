@@ -85,7 +85,7 @@ static void add_place(fb_phrase *phrase, const scan_finding *finding)
 
 static void add_largest(fb_phrase *phrase, const scan_finding *finding)
 {
-    if (!finding->measured) return;
+    if (!finding->measured || !finding->shape.ndim) return;
     if (finding->finite) fb_phrase_add(phrase, "; largest finite %.3g", finding->largest);
     else fb_phrase_add(phrase, "; nothing in it is finite");
 }
@@ -244,7 +244,7 @@ static void add_what(fb_phrase *phrase, const scan_result *result)
     const char *format = scan_format(result);
     uint64_t files = result->summary.files;
     char number[32];
-    if (*format) fb_phrase_add(phrase, "%s, ", format);
+    if (*format && strcmp(format, "folder") != 0) fb_phrase_add(phrase, "%s, ", format); /* "folder": no layout is known */
     if (result->folder && !strchr(format, ',')) { fb_phrase_add(phrase, "%s file%s, ", scan_count(files, number), plural(files)); }
 }
 
