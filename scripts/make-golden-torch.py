@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Make tests/golden/zip, tests/golden/torch and tests/golden/npz: small files written by the real torch and numpy, and hostile ones.
 
-The files are committed, so that the tests need no Python. Run this again only to change them; it needs `torch` (2.13) and `numpy`:
+The files are committed, so that the tests need no Python. Run this again only to change them; it needs `torch` (2.13) and `numpy`.
+All files come out the same each time, but for the legacy ones of torch, which name storages by their addresses:
 
     python3 scripts/make-golden-torch.py [--ask]
 
@@ -448,6 +449,19 @@ def parted():
     return out.getvalue() + struct.pack("<q", 10) + root.numpy().tobytes()
 
 
+def seeds():
+    """What is inside archives, for the fuzz drivers, which put it back into one."""
+    corpus = os.path.join("..", "fuzz", "corpus")
+    for name in ("views", "dtypes", "quantised", "sparse", "numpy", "parameter", "nested", "expanded"):
+        with zipfile.ZipFile(io.BytesIO(saved(objects()[name][0]))) as zipped:
+            write(os.path.join(corpus, "torch_zip"), name + ".pkl", zipped.read("archive/data.pkl"))
+    with zipfile.ZipFile(io.BytesIO(scripted(True))) as zipped:
+        write(os.path.join(corpus, "torch_zip"), "constants.pkl", zipped.read("archive/constants.pkl"))
+    for name, array in (("plain", np.array([1.0, NAN])), ("big", np.ones(2, dtype=">f4")), ("turned", np.asfortranarray(np.ones((2, 3)))),
+                        ("fields", np.zeros(2, dtype=[("a", "<i4"), ("b", "<f4", (2,))])), ("objects", np.array([None], dtype=object))):
+        write(os.path.join(corpus, "npz"), name + ".npy", npy(array))
+
+
 def torches():
     truth = []
 
@@ -628,6 +642,7 @@ def main():
     hostile = zips()
     hostile_torch = torches()
     hostile_npz = npzs()
+    seeds()
     if "--ask" in sys.argv:
         for name, data in hostile.items():
             ask("zip " + name, data, load_zip)
