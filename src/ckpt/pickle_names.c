@@ -506,8 +506,8 @@ static int is_class_name(const char *name, uint64_t bytes)
     return i < bytes && name[i] >= 'A' && name[i] <= 'Z';
 }
 
-/* "torch float8_e4m3fn", "torch LongStorage": formats and storages are told by their spelling, so that new ones need no row. */
-static int is_torch_format(const char *text, uint64_t bytes)
+/* "torch float8_e4m3fn", "numpy int64": formats are told by their spelling, so that new ones need no row. */
+static int is_format(const char *text, uint64_t bytes)
 {
     static const char *const starts[] = {"torch float",
                                          "torch bfloat",
@@ -526,6 +526,13 @@ static int is_torch_format(const char *text, uint64_t bytes)
                                          "torch sparse_",
                                          "torch contiguous_format",
                                          "torch preserve_format",
+                                         "numpy float",
+                                         "numpy int",
+                                         "numpy uint",
+                                         "numpy bool",
+                                         "numpy complex",
+                                         "numpy str_",
+                                         "numpy bytes_",
                                          "torch channels_last"};
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
         uint64_t n = strlen(starts[i]);
@@ -560,7 +567,7 @@ int fb_pickle_dangerous(const char *module_and_name, uint64_t bytes, int *unknow
     bad = longest(ROWS(dangerous_modules), text, module_bytes);
     good = dotted ? 0 : longest(ROWS(harmless_modules), text, module_bytes);
     if (bad && bad >= good) return 1;
-    if (good && (is_class_name(name, name_bytes) || is_torch_format(text, bytes))) return 0;
+    if (good && (is_class_name(name, name_bytes) || is_format(text, bytes))) return 0;
     *unknown = 1;
     return 0;
 }

@@ -9,7 +9,7 @@
 #include "ckpt/torch_object.h"
 
 /* Bounds on what is made of a pickle: a few bytes of it can name a long path or a shape of 64 dimensions again and again. */
-enum { FB_TORCH_TENSORS_MAX = 2000000, FB_TORCH_TEXT_MAX = 256 << 20, FB_TORCH_DIMS_MAX = 32 << 20, FB_TORCH_REMARKS_MAX = 1000 };
+enum { FB_TORCH_TENSORS_MAX = 2000000, FB_TORCH_TEXT_MAX = 256 << 20, FB_TORCH_DIMS_MAX = 32 << 20, FB_TORCH_UNSCANNED_MAX = 1000 };
 
 enum { FB_TORCH_STORAGE = 1, FB_TORCH_BORROWED, FB_TORCH_OWNED, FB_TORCH_NUMBERS, FB_TORCH_ODD_NUMBER, FB_TORCH_ODD_NUMBERS };
 
@@ -71,7 +71,7 @@ struct fb_torch_object {
     fb_torch_words more_odd;     /* and those that there are too many of */
     uint64_t odd_count;
     fb_torch_note *notes;
-    uint64_t note_count, note_room, passed_over;
+    uint64_t note_count, note_room, unscanned_count;
     fb_torch_map *maps;
     uint64_t map_count, map_room;
     fb_torch_words models; /* dicts that may be the parameters of a model; looked for once */

@@ -19,7 +19,7 @@
 #include "ckpt/pickle_graph.h"
 #include "ckpt/torch_facts.h"
 
-enum { PATH_MAX_BYTES = 900, BYTES_SMALL = 64, ODD_MAX = 1000, UNKNOWN_MAX = 24 };
+enum { PATH_MAX_BYTES = 900, BYTES_SMALL = 64, ODD_MAX = 1000, UNKNOWN_MAX = 24, EXTRA_STATES_MAX = 8 };
 
 enum {
     STRICT = 1,      /* no infinity is healthy here */
@@ -53,6 +53,7 @@ typedef struct walk {
     uint64_t depth, room;
     char path[PATH_MAX_BYTES + 1];
     fb_torch_facts facts;
+    uint64_t extra_states;
     fb_error *err;
 } walk;
 
@@ -200,6 +201,7 @@ static fb_status note_extra_state(walk *w, uint32_t name)
     const char *text = w->object->text + name;
     size_t bytes = strlen(text);
     if (last->dtype != FB_U8 || bytes < sizeof end - 1 || strcmp(text + bytes - (sizeof end - 1), end) != 0) return FB_OK;
+    if (w->extra_states++ >= EXTRA_STATES_MAX) return FB_OK;
     return fb_torch_remark_add(w->object, FB_CKPT_REMARK_NOTE, name, 0, w->err,
                                "its bytes are another pickle (Transformer Engine), whose numbers are not looked at");
 }
@@ -558,7 +560,8 @@ static fb_status remark_on_getattr(walk *w, fb_node call)
                                (unsigned long long)fb_pickle_at(p, call));
 }
 
-static fb_status remark_on_imports(walk *w)
+/* All of the remarks that do not belong to one place. */
+static fb_status remark_on_all(walk *w)
 {
     uint64_t unknown = 0, unusual = 0;
     fb_status status = FB_OK;
@@ -568,6 +571,9 @@ static fb_status remark_on_imports(walk *w)
     if (status == FB_OK && unknown > UNKNOWN_MAX)
         status = fb_torch_remark_add(w->object, FB_CKPT_REMARK_NOTE, 0, 0, w->err, "%llu more imports that are not known here",
                                      (unsigned long long)(unknown - UNKNOWN_MAX));
+    if (status == FB_OK && w->extra_states > EXTRA_STATES_MAX)
+        status = fb_torch_remark_add(w->object, FB_CKPT_REMARK_NOTE, 0, 0, w->err, "%llu more tensors that hold another pickle",
+                                     (unsigned long long)(w->extra_states - EXTRA_STATES_MAX));
     for (fb_node node = 1; status == FB_OK && unusual == 0 && node <= fb_pickle_nodes(w->pickle); node++) {
         uint64_t before = w->object->note_count;
         if (fb_torch_class(w->object, node) == FB_TORCH_GETATTR) status = remark_on_getattr(w, node);
@@ -592,7 +598,7 @@ fb_status fb_torch_object_open(fb_torch_object **out, const fb_pickle *pickle, c
     if (!w.object->marks) status = fb_torch_no_memory(w.object, err);
     if (status == FB_OK) status = fb_torch_keep(w.object, "", 0, &none, err);
     if (status == FB_OK) status = walk_all(&w);
-    if (status == FB_OK) status = remark_on_imports(&w);
+    if (status == FB_OK) status = remark_on_all(&w);
     if (status == FB_OK) status = fb_torch_tell_facts(w.object, &w.facts, err);
     if (status == FB_OK) status = fb_torch_finish(w.object, err);
     fb_free(w.stack);

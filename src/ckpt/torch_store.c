@@ -111,10 +111,7 @@ fb_status fb_torch_remark_add(fb_torch_object *object, int32_t kind, uint32_t na
     fb_torch_note note = {kind, name_at, 0, value};
     va_list args;
     fb_status status;
-    if (object->note_count >= FB_TORCH_REMARKS_MAX && kind == FB_CKPT_REMARK_UNSCANNED) {
-        object->passed_over++;
-        return FB_OK;
-    }
+    if (kind == FB_CKPT_REMARK_UNSCANNED && object->unscanned_count++ >= FB_TORCH_UNSCANNED_MAX) return FB_OK;
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
@@ -225,9 +222,9 @@ fb_status fb_torch_finish(fb_torch_object *object, fb_error *err)
     if (status == FB_OK) status = add_words(object, &object->numbers, FB_TORCH_NUMBERS, "(numbers)", err);
     if (status == FB_OK) status = add_words(object, &object->odd, FB_TORCH_ODD_NUMBER, "", err);
     if (status == FB_OK) status = add_words(object, &object->more_odd, FB_TORCH_ODD_NUMBERS, "(more numbers)", err);
-    if (status == FB_OK && object->passed_over)
+    if (status == FB_OK && object->unscanned_count > FB_TORCH_UNSCANNED_MAX)
         status = fb_torch_remark_add(object, FB_CKPT_REMARK_NOTE, 0, 0, err, "%llu more parts were not looked at",
-                                     (unsigned long long)object->passed_over);
+                                     (unsigned long long)(object->unscanned_count - FB_TORCH_UNSCANNED_MAX));
     if (status == FB_OK) status = place_tensors(object, err);
     if (status != FB_OK) return status;
     object->storages = fb_calloc((size_t)object->storage_count, sizeof *object->storages);

@@ -284,6 +284,33 @@ static void test_torch_object__what_cannot_be_looked_at_is_told(void **state)
     done(&o);
 }
 
+static void test_torch_object__many_notes_do_not_hide_what_was_not_looked_at(void **state)
+{
+    enum { NOTES = 1100 };
+    static const char one[] =
+        "ctorch._utils\n_rebuild_tensor_v2\n((U\7storagectorch\nByteStorage\nU\0010U\3cpuK\1tQK\0K\1\x85K\1\x85\x89}tRq\0000";
+    static const char tail[] = "U\4lastctorch._utils\n_rebuild_meta_tensor_no_storage\n)Rs.";
+    char *text = malloc(sizeof one + (size_t)NOTES * 32 + sizeof tail);
+    size_t at = sizeof one - 1;
+    opened o;
+    (void)state;
+    assert_non_null(text);
+    memcpy(text, one, at);
+    text[at++] = '}';
+    for (int i = 0; i < NOTES; i++, at += 21) {
+        memcpy(text + at, "U\x10", 2);
+        (void)sprintf(text + at + 2, "%04d_extra_state", i);
+        memcpy(text + at + 18, "h\0s", 3);
+    }
+    memcpy(text + at, tail, sizeof tail - 1);
+    o = open_bytes(text, at + sizeof tail - 1);
+    if (o.status != FB_OK) fail_msg("%s", err.message);
+    assert_true(has_remark(&o, FB_CKPT_REMARK_UNSCANNED, "last", "not saved"));
+    assert_true(has_remark(&o, FB_CKPT_REMARK_NOTE, "", "1092 more tensors"));
+    done(&o);
+    free(text);
+}
+
 /* ---- a hand-made tensor ------------------------------------------------------------------------------------------------------ */
 
 #define TENSOR(key, elements, offset, size, stride)                                                                          \
@@ -622,6 +649,7 @@ int main(void)
         cmocka_unit_test(test_torch_object__every_format_is_known),
         cmocka_unit_test(test_torch_object__tensors_inside_others_are_found),
         cmocka_unit_test(test_torch_object__what_cannot_be_looked_at_is_told),
+        cmocka_unit_test(test_torch_object__many_notes_do_not_hide_what_was_not_looked_at),
         cmocka_unit_test(test_torch_object__a_view_that_leaves_its_storage_is_refused),
         cmocka_unit_test(test_torch_object__one_storage_has_one_size_and_one_class),
         cmocka_unit_test(test_torch_object__a_legacy_part_lies_in_its_root),
