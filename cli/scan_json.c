@@ -134,11 +134,12 @@ static void write_files(fb_json *json, const scan_result *result)
     fb_json_array_begin(json);
     for (size_t i = 0; result->folder && i < result->files.count; i++) {
         const scan_file *file = scan_file_at(&result->files, i);
-        if (file->outcome < 0) continue; /* the scan ended in the middle of it, and says why */
+        /* Without an outcome: an index or the like, which the digest covers; or the scan ended in it, and says why. */
+        if (file->outcome < 0 && !*file->sha256) continue;
         fb_json_object_begin(json);
         fb_json_key_string(json, "path", file->path);
         fb_json_key_string(json, "format", file->format);
-        fb_json_key_string(json, "status", fb_ckpt_outcome_name(file->outcome));
+        fb_json_key_string(json, "status", file->outcome < 0 ? NULL : fb_ckpt_outcome_name(file->outcome));
         fb_json_key_uint(json, "tensors", file->tensors);
         fb_json_key_uint(json, "elements", file->elements);
         fb_json_key_uint(json, "bytes", file->bytes);
