@@ -157,6 +157,7 @@ for protocol in range(2, 6):
         "line": numpy.arange(3.0), "turned": numpy.asfortranarray(numpy.arange(6.0, dtype=">f4").reshape(2, 3)),
         "scalar": numpy.float32(2), "objects": numpy.array([math.inf, None], dtype=object), "none": numpy.zeros(0),
         "text": numpy.array(["a"]), "bf16": numpy.ones(2, ml_dtypes.bfloat16), "record": numpy.zeros(1, dtype=[("a", "f4"), ("b", "i4")]),
+        "masked": numpy.ma.array([1.0, 2.0], mask=[True, False]),
     }, protocol))
 
 circle = [1.5, -math.inf]

@@ -224,7 +224,7 @@ static int find_parts(fb_torch_object *object, fb_node call, int class_of, array
         out->shape = fb_pickle_child(p, arguments, 2);
         out->fortran = fb_pickle_text_is(p, fb_pickle_child(p, arguments, 3), "F");
     } else if (fb_pickle_kind(p, state) == FB_PICKLE_TUPLE) {
-        uint64_t from = fb_pickle_children(p, state) == 5 ? 1 : 0; /* the first releases had no version */
+        uint64_t from = fb_pickle_children(p, state) >= 5 ? 1 : 0; /* the first releases had no version */
         out->shape = fb_pickle_child(p, state, from);
         out->dtype = fb_pickle_child(p, state, from + 1);
         out->fortran = fb_pickle_int(p, fb_pickle_child(p, state, from + 2)) != 0;
@@ -284,18 +284,20 @@ static fb_status add_numbers(fb_torch_object *object, const array *a, const form
     return fb_torch_add_tensor(object, record, shape, a->fortran && record.ndim > 1 && record.elements ? strides : NULL, err);
 }
 
-fb_status fb_torch_add_array(fb_torch_object *object, fb_node call, int class_of, uint32_t name_at, int *descend, fb_error *err)
+fb_status fb_torch_add_array(fb_torch_object *object, fb_node call, int class_of, uint32_t name_at, fb_node *objects, fb_error *err)
 {
     array a;
     format f;
-    *descend = 0;
+    *objects = 0;
     if (!find_parts(object, call, class_of, &a))
         return fb_torch_remark_add(object, FB_CKPT_REMARK_UNSCANNED, name_at, 0, err,
                                    "an array of numpy in a form that is not known");
     read_format(object, a.dtype, &f);
     if (f.kind && f.kind->dtype == TEXT) return FB_OK;
     /* Objects are in the pickle, one by one, and are walked like any other. */
-    *descend = (f.kind && f.kind->dtype == OBJECT) || fb_pickle_kind(object->pickle, a.data) == FB_PICKLE_LIST;
-    if (*descend) return FB_OK;
+    if ((f.kind && f.kind->dtype == OBJECT) || fb_pickle_kind(object->pickle, a.data) == FB_PICKLE_LIST) {
+        *objects = a.data;
+        return FB_OK;
+    }
     return add_numbers(object, &a, &f, name_at, err);
 }

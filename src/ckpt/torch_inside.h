@@ -125,8 +125,9 @@ fb_status fb_torch_refuse(const fb_torch_object *object, fb_node at, fb_error *e
     __attribute__((format(printf, 4, 5)));
 
 /* ---- torch_arrays.c ---- */
-/* An array of numpy in a call of class ARRAY, SCALAR or FROM_BUFFER. *descend: 1 when its elements are objects, to be walked. */
-fb_status fb_torch_add_array(fb_torch_object *object, fb_node call, int class_of, uint32_t name_at, int *descend, fb_error *err);
+/* An array of numpy in a call of class ARRAY, SCALAR or FROM_BUFFER. *objects: its elements when they are objects, to be walked; or 0. */
+fb_status fb_torch_add_array(fb_torch_object *object, fb_node call, int class_of, uint32_t name_at, fb_node *objects,
+                             fb_error *err);
 /* Bytes of a BYTES node, or of the call by which protocol 2 writes bytes; 0: it is neither. */
 int fb_torch_bytes_of(fb_torch_object *object, fb_node node, fb_node *holder, uint64_t *bytes);
 

@@ -37,6 +37,7 @@ static const struct callee {
     {"collections Counter", FB_TORCH_DICT},
     {"numpy.core.multiarray _reconstruct", FB_TORCH_ARRAY},
     {"numpy._core.multiarray _reconstruct", FB_TORCH_ARRAY},
+    {"numpy.ma.core _mareconstruct", FB_TORCH_ARRAY}, /* its state goes on with the mask */
     {"numpy.core.multiarray scalar", FB_TORCH_SCALAR},
     {"numpy._core.multiarray scalar", FB_TORCH_SCALAR},
     {"numpy.core.numeric _frombuffer", FB_TORCH_FROM_BUFFER},

@@ -256,12 +256,14 @@ static fb_status visit_from_type(walk *w, fb_node call, context in)
 static fb_status visit_array(walk *w, fb_node call, int class_of, context in)
 {
     uint32_t name;
-    int descend;
+    fb_node objects;
     fb_status status;
     if (!first_visit(w, call)) return FB_OK;
     if ((status = name_here(w, in, &name)) != FB_OK) return status;
-    status = fb_torch_add_array(w->object, call, class_of, name, &descend, w->err);
-    return status == FB_OK && descend ? push(w, CALL, call, in) : status;
+    status = fb_torch_add_array(w->object, call, class_of, name, &objects, w->err);
+    if (status != FB_OK || !objects) return status;
+    if (fb_pickle_kind(w->pickle, objects) != FB_PICKLE_LIST) return push(w, CALL, call, in);
+    return first_visit(w, objects) ? push(w, ITEMS, objects, in) : FB_OK;
 }
 
 static fb_status visit_opaque_bytes(walk *w, fb_node call, int class_of, context in)
@@ -418,7 +420,7 @@ static fb_status step_pairs(walk *w, uint64_t at)
     fb_status status = under_key(w, &f, key, &in);
     if (status != FB_OK) return status;
     if (f.next % 2) return visit(w, fb_pickle_child(w->pickle, f.node, f.next), in);
-    if (fb_pickle_children(w->pickle, key) == 0) return FB_OK;
+    if (fb_pickle_kind(w->pickle, key) < FB_PICKLE_FLOAT || fb_pickle_kind(w->pickle, key) == FB_PICKLE_TEXT) return FB_OK;
     return visit(w, key, below_text(w, in, "key"));
 }
 

@@ -430,8 +430,8 @@ static void check_arrays(const char *name)
     has_shape(in_memory(&o, "none", &extent), FB_F64, 1, 0, 0);
     has_shape(in_memory(&o, "bf16", &extent), FB_BF16, 1, 2, 0);
     assert_null(in_memory(&o, "text", &extent));
+    has_shape(in_memory(&o, "masked", &extent), FB_F64, 1, 2, 0);
     t = in_memory(&o, "objects.0", &extent); /* an infinity among objects is found as what it is */
-    if (!t) t = in_memory(&o, "objects.4.0", &extent);
     assert_non_null(t);
     assert_int_equal(t->number, 1);
     done(&o);
@@ -523,6 +523,15 @@ static void test_torch_object__a_history_of_nan_does_not_need_a_name_for_each(vo
     assert_non_null(in_memory(&o, "999", &extent));
     assert_null(in_memory(&o, "1000", &extent));
     assert_int_equal(in_memory(&o, "(more numbers)", &extent)->elements, COUNT - 1000);
+    done(&o);
+}
+
+static void test_torch_object__a_number_that_is_a_key_is_looked_at(void **state)
+{
+    opened o = OPEN("}G\x7f\xf8\0\0\0\0\0\0Ns.");
+    fb_ckpt_extent extent;
+    (void)state;
+    assert_non_null(in_memory(&o, "0.key", &extent));
     done(&o);
 }
 
@@ -659,6 +668,7 @@ int main(void)
         cmocka_unit_test(test_torch_object__arrays_that_share_bytes_are_one_extent),
         cmocka_unit_test(test_torch_object__numbers_of_python_are_gathered_and_odd_ones_named),
         cmocka_unit_test(test_torch_object__a_history_of_nan_does_not_need_a_name_for_each),
+        cmocka_unit_test(test_torch_object__a_number_that_is_a_key_is_looked_at),
         cmocka_unit_test(test_torch_object__pairs_of_python_2_name_what_they_hold),
         cmocka_unit_test(test_torch_object__facts_are_taken_once),
         cmocka_unit_test(test_torch_object__dangerous_imports_are_told_and_enums_are_not),
