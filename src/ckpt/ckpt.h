@@ -37,15 +37,15 @@ typedef struct fb_ckpt_options {
     uint64_t header_bytes_max; /* of one file's table of tensors; 0: 100,000,000, the bound of the safetensors library */
     uint64_t tensors_max;      /* of one file; 0: 2,000,000 */
     uint64_t files_max;        /* of one folder, its folders included; 0: 200,000 */
-    uint64_t buffer_bytes;     /* a thread; 0: 256 KiB, which fits the second-level cache; at least 4096 */
+    uint64_t buffer_bytes;     /* a thread; 0: 256 KiB, which fits the second-level cache; at least 16 KiB */
     const char *const *legal;  /* NULL-terminated names with `*`: tensors that may hold -Inf, whatever their other values are. NULL:
                                   none.  Additive masks are known without it: see fb_ckpt_finding.legal */
     int32_t sync;              /* 1: make the bytes durable before they are read, so that a verdict on them outlives a power cut */
     int32_t flags;             /* FB_CKPT_NO_DIGEST | ... */
     int32_t threads;           /* 0 or 1: the calling thread alone. Outcome, findings, statistics and digest do not depend on it */
     int32_t reserved;
-    /* Every byte of every file that counts, in order, for a digest of the caller's own; done: the file ended, data is NULL. NULL: not
-       wanted. Called from one thread at a time. */
+    /* Every byte of every file that counts, in order, for a digest of the caller's own; done: the file ended, data is NULL.
+       NULL: not wanted. Called from one thread at a time. */
     void (*tap)(void *ctx, const char *file, const void *data, size_t bytes, int done);
     void *tap_ctx;
     int (*stop)(void *ctx); /* NULL, or asked now and then: a return other than 0 ends the scan with FB_E_WITHHELD */
@@ -94,7 +94,8 @@ struct fb_ckpt_tensor;
 typedef struct fb_ckpt_sink {
     void *ctx;
     void (*finding)(void *ctx, const fb_ckpt_finding *finding);
-    /* Each tensor or piece, after it was scanned or passed over. stats: NULL unless options.flags ask for them and it was looked at. */
+    /* Each tensor or piece, after it was scanned or passed over. stats: NULL unless options.flags ask for them and it was
+       looked at. */
     void (*tensor)(void *ctx, const char *file, const struct fb_ckpt_tensor *tensor, const fb_ckpt_stats *stats);
     /* A part that was not looked at. tensor "" when it is a whole file. */
     void (*unscanned)(void *ctx, const char *file, const char *tensor, const char *why);

@@ -54,15 +54,31 @@ fb_status fb_ckpt_file_open(fb_ckpt_file *file, const fb_os *os, const char *pat
     return status;
 }
 
-/* Bytes [offset, offset + bytes) have just been read: digest the part that continues what is digested. */
-static void digest_in_order(fb_ckpt_file *file, uint64_t offset, const uint8_t *data, size_t bytes)
+void fb_ckpt_file_no_digest(fb_ckpt_file *file)
+{
+    fb_hash_stream_free(file->hash);
+    file->hash = NULL;
+}
+
+void fb_ckpt_file_took(fb_ckpt_file *file, uint64_t offset, const uint8_t *data, size_t bytes)
 {
     uint64_t known;
-    if (offset > file->hashed_bytes) return; /* read out of order: finish() comes back for the gap */
+    if (!file->hash && !file->tap) return;
+    if (offset > file->hashed_bytes) return; /* read out of order: catch_up comes back for the gap */
     known = file->hashed_bytes - offset;
     if (known >= bytes) return;
-    fb_hash_stream_add(file->hash, data + known, bytes - (size_t)known);
+    if (file->hash) fb_hash_stream_add(file->hash, data + known, bytes - (size_t)known);
+    if (file->tap) file->tap(file->tap_ctx, file->path, data + known, bytes - (size_t)known, 0);
     file->hashed_bytes = offset + bytes;
+}
+
+fb_status fb_ckpt_file_worked(fb_ckpt_file *file, uint64_t bytes, fb_error *err)
+{
+    file->work_bytes += bytes;
+    if (file->work_bytes_max == 0 || file->work_bytes <= file->work_bytes_max) return FB_OK;
+    return fb_fail(err, FB_E_LIMIT,
+                   "read checkpoint %s: its tensors share or unpack bytes so often that more than %llu would be read", file->path,
+                   (unsigned long long)file->work_bytes_max);
 }
 
 fb_status fb_ckpt_file_read(fb_ckpt_file *file, uint64_t offset, void *data, size_t bytes, fb_error *err)
@@ -78,8 +94,8 @@ fb_status fb_ckpt_file_read(fb_ckpt_file *file, uint64_t offset, void *data, siz
     if ((size_t)got < bytes) {
         return fb_fail_at(err, offset + (uint64_t)got, "read checkpoint %s: it became shorter while it was read", file->path);
     }
-    digest_in_order(file, offset, data, bytes);
-    return FB_OK;
+    fb_ckpt_file_took(file, offset, data, bytes);
+    return fb_ckpt_file_worked(file, bytes, err);
 }
 
 fb_status fb_ckpt_file_view(fb_ckpt_file *file, uint64_t offset, size_t need, const uint8_t **data, size_t *bytes, fb_error *err)
@@ -119,15 +135,34 @@ static fb_status still_the_same(fb_ckpt_file *file, fb_error *err)
     return FB_OK;
 }
 
+fb_status fb_ckpt_file_unchanged(fb_ckpt_file *file, fb_error *err)
+{
+    return still_the_same(file, err);
+}
+
+/* The window holds what was read last, so that the bytes behind a small gap are there when they are asked for next. */
+fb_status fb_ckpt_file_catch_up(fb_ckpt_file *file, uint64_t offset, fb_error *err)
+{
+    while ((file->hash || file->tap) && file->hashed_bytes < offset) {
+        const uint8_t *data;
+        size_t bytes;
+        uint64_t at = file->hashed_bytes;
+        fb_status status;
+        if (at >= file->window_at && at - file->window_at < file->window_bytes) { /* read before its turn came */
+            fb_ckpt_file_took(file, file->window_at, file->window, file->window_bytes);
+            continue;
+        }
+        if ((status = fb_ckpt_file_view(file, at, 1, &data, &bytes, err)) != FB_OK) return status;
+    }
+    return FB_OK;
+}
+
 fb_status fb_ckpt_file_finish(fb_ckpt_file *file, uint64_t *digest, fb_error *err)
 {
-    while (file->hashed_bytes < file->info.size_bytes) {
-        uint64_t left = file->info.size_bytes - file->hashed_bytes;
-        size_t load = left < file->window_room ? (size_t)left : file->window_room;
-        fb_status status;
-        file->window_bytes = 0; /* its content is about to be replaced */
-        if ((status = fb_ckpt_file_read(file, file->hashed_bytes, file->window, load, err)) != FB_OK) return status;
-    }
-    *digest = fb_hash_stream_digest(file->hash);
-    return still_the_same(file, err);
+    fb_status status = fb_ckpt_file_catch_up(file, file->info.size_bytes, err);
+    if (status != FB_OK) return status;
+    *digest = file->hash ? fb_hash_stream_digest(file->hash) : 0;
+    if ((status = still_the_same(file, err)) != FB_OK) return status;
+    if (file->tap) file->tap(file->tap_ctx, file->path, NULL, 0, 1);
+    return FB_OK;
 }

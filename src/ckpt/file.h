@@ -20,6 +20,10 @@ typedef struct fb_ckpt_file {
     uint8_t *window;
     size_t window_room, window_bytes;
     uint64_t window_at; /* the window holds [window_at, window_at + window_bytes) of the file */
+    /* Set after opening by who wants them; both see every byte once, in order. */
+    void (*tap)(void *ctx, const char *path, const void *data, size_t bytes, int done);
+    void *tap_ctx;
+    uint64_t work_bytes, work_bytes_max; /* read and decoded so far; FB_E_LIMIT above the second. 0: no limit */
 } fb_ckpt_file;
 
 /**
@@ -31,9 +35,24 @@ fb_status fb_ckpt_file_open(fb_ckpt_file *file, const fb_os *os, const char *pat
 /* Exactly `bytes` bytes at offset. FB_E_CORRUPT when they are not all there. */
 fb_status fb_ckpt_file_read(fb_ckpt_file *file, uint64_t offset, void *data, size_t bytes, fb_error *err);
 
-/* As many bytes at offset as the buffer holds, at least `need` (at most 4096) or up to the end of the file. Borrowed until the next
- * call. */
+/* As many bytes at offset as the buffer holds, at least `need` (at most the size of the buffer) or up to the end of the file.
+ * Borrowed until the next call. */
 fb_status fb_ckpt_file_view(fb_ckpt_file *file, uint64_t offset, size_t need, const uint8_t **data, size_t *bytes, fb_error *err);
+
+/* The digest is not wanted: digest_in_order costs nothing from here on, and 0 comes out. */
+void fb_ckpt_file_no_digest(fb_ckpt_file *file);
+
+/* Bytes [offset, offset + bytes) have been read by other means, and are handed over in order: digest them. */
+void fb_ckpt_file_took(fb_ckpt_file *file, uint64_t offset, const uint8_t *data, size_t bytes);
+
+/* If somebody wants all bytes in order: read up to `offset` what was not read yet. */
+fb_status fb_ckpt_file_catch_up(fb_ckpt_file *file, uint64_t offset, fb_error *err);
+
+/* Bytes were read or decoded: FB_E_LIMIT when a file makes us do more work than its size can justify. */
+fb_status fb_ckpt_file_worked(fb_ckpt_file *file, uint64_t bytes, fb_error *err);
+
+/* Make sure that the file is still the one that was opened, without reading the rest. FB_E_CORRUPT when it changed. */
+fb_status fb_ckpt_file_unchanged(fb_ckpt_file *file, fb_error *err);
 
 /* Digest what was not digested yet, and make sure that the file is still the one that was opened. FB_E_CORRUPT when it changed. */
 fb_status fb_ckpt_file_finish(fb_ckpt_file *file, uint64_t *digest, fb_error *err);

@@ -108,7 +108,8 @@ typedef struct fb_ckpt_range {
 
 typedef struct fb_ckpt_reader {
     const char *format; /* "safetensors": stable, it is printed and documented */
-    /* 1: the first bytes say that this is of this format, whole or broken. NULL: never found by content, only by a folder's layout. */
+    /* 1: the first bytes say that this is of this format, whole or broken. NULL: never found by content, only by a folder's
+       layout. */
     int (*detect)(const uint8_t *head, size_t head_bytes, uint64_t file_bytes);
     /**
      * Check the structure and make ready. *state is NULL on failure, else released with close.
@@ -116,8 +117,8 @@ typedef struct fb_ckpt_reader {
      * for us.
      */
     fb_status (*open)(void **state, const fb_ckpt_range *range, const fb_ckpt_options *options, fb_error *err);
-    /* The next extent, by rising offset in the file, those in memory first; borrowed until the next call. FB_OK, FB_E_NOTFOUND: there
-       is none left (err is untouched then), or as open. */
+    /* The next extent, by rising offset in the file, those in memory first; borrowed until the next call. FB_OK, FB_E_NOTFOUND:
+       there is none left (err is untouched then), or as open. */
     fb_status (*next)(void *state, fb_ckpt_extent *extent, fb_error *err);
     /* Remark number i, from 0; 0: there is none left. Complete once next has said FB_E_NOTFOUND. NULL: this reader has none. */
     int (*remark)(void *state, uint64_t i, fb_ckpt_remark *remark);

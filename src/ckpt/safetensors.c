@@ -19,6 +19,7 @@
 enum { LENGTH_BYTES = 8 };
 static const uint64_t HEADER_BYTES_MAX = 100000000; /* MAX_HEADER_SIZE of the library */
 static const uint64_t HEADER_BYTES_CAP = 1u << 30;  /* places in the header are kept in 32 bits */
+enum { BATCH = 1024 };                              /* tensors of an extent */
 static const uint64_t TENSORS_MAX = 2000000;        /* some 50 bytes of JSON each: what a header of the largest size can name */
 
 typedef struct kind {
@@ -76,7 +77,7 @@ typedef struct state {
     uint64_t dims_count, dims_room;
     uint32_t *order; /* entries by data offset */
     uint64_t next;
-    fb_ckpt_tensor tensor; /* the last one handed out */
+    fb_ckpt_tensor *batch; /* the tensors of the last extent */
     int seen_metadata;
 } state;
 
@@ -409,7 +410,8 @@ static fb_status check_table(state *s, fb_error *err)
 {
     fb_status status;
     s->order = fb_calloc((size_t)s->count, sizeof *s->order);
-    if (!s->order) {
+    s->batch = fb_calloc(s->count < BATCH ? (size_t)s->count : BATCH, sizeof *s->batch);
+    if (!s->order || !s->batch) {
         return fb_fail(err, FB_E_NOMEM, "read safetensors %s: no memory to sort %llu tensors", s->path,
                        (unsigned long long)s->count);
     }
@@ -428,6 +430,7 @@ static void safetensors_close(void *state_)
     fb_free(s->entries);
     fb_free(s->dims);
     fb_free(s->order);
+    fb_free(s->batch);
     fb_free(s);
 }
 
@@ -456,14 +459,8 @@ static fb_status safetensors_open(void **out, const fb_ckpt_range *range, const 
     return FB_OK;
 }
 
-static fb_status safetensors_next(void *state_, fb_ckpt_extent *extent, fb_error *err)
+static void describe(const state *s, const entry *e, uint64_t extent_at, fb_ckpt_tensor *tensor)
 {
-    state *s = state_;
-    fb_ckpt_tensor *tensor = &s->tensor;
-    const entry *e;
-    (void)err;
-    if (s->next == s->count) return FB_E_NOTFOUND;
-    e = &s->entries[s->order[s->next++]];
     memset(tensor, 0, sizeof *tensor);
     tensor->name = s->header + e->name;
     tensor->dtype_name = s->header + e->dtype_name;
@@ -471,13 +468,29 @@ static fb_status safetensors_next(void *state_, fb_ckpt_extent *extent, fb_error
     tensor->ndim = (int32_t)e->ndim;
     tensor->shape = s->dims + e->dims_at;
     tensor->elements = e->elements;
+    tensor->offset_bytes = e->begin - extent_at;
+}
+
+/* Tensors follow each other without a hole, so any number of them is one run of bytes: many at once,
+ * so that small ones cost little. */
+static fb_status safetensors_next(void *state_, fb_ckpt_extent *extent, fb_error *err)
+{
+    state *s = state_;
+    const entry *first, *last;
+    uint64_t count = s->count - s->next < BATCH ? s->count - s->next : BATCH;
+    (void)err;
+    if (count == 0) return FB_E_NOTFOUND;
+    first = &s->entries[s->order[s->next]];
+    last = &s->entries[s->order[s->next + count - 1]];
+    for (uint64_t i = 0; i < count; i++) describe(s, &s->entries[s->order[s->next + i]], first->begin, &s->batch[i]);
+    s->next += count;
     memset(extent, 0, sizeof *extent);
-    extent->name = tensor->name;
+    extent->name = s->batch[0].name;
     extent->encoding = FB_CKPT_STORED;
-    extent->offset_bytes = s->data_at + e->begin;
-    extent->bytes = extent->stored_bytes = e->end - e->begin;
-    extent->tensors = tensor;
-    extent->tensor_count = 1;
+    extent->offset_bytes = s->data_at + first->begin;
+    extent->bytes = extent->stored_bytes = last->end - first->begin;
+    extent->tensors = s->batch;
+    extent->tensor_count = count;
     return FB_OK;
 }
 

@@ -1,21 +1,20 @@
-/* From a reader's tensors to findings: one pass over the data, piece by piece. */
+/* From a path to an outcome: which reader, what it remarks, what became of the file. */
 #include "ckpt/scan.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "firstbad/scan.h"
+#include "ckpt/reading.h"
 
-enum { BUFFER_BYTES = 256 << 10, BUFFER_BYTES_MIN = 4096 };
+enum { BUFFER_BYTES = 256 << 10, BUFFER_BYTES_MIN = FB_CKPT_GRAIN_MAX };
 
-/* What has been seen of one tensor so far. */
-typedef struct tally {
-    uint64_t nan, pos_inf, neg_inf, zero;
-    uint64_t first_index, first_bits;
-    int32_t first_kind;
-    int32_t exact; /* 1: zeros are wanted too, so every piece gets the full statistics */
-} tally;
+/*
+ * An honest file is read once, or twice where tensors share bytes; one that names its bytes again and again, or that unpacks to
+ * much more than itself, ends here.
+ */
+static const uint64_t WORK_TIMES_MAX = 256;
+static const uint64_t WORK_BYTES_MIN = UINT64_C(4) << 30;
 
 int fb_ckpt_name_fits(const char *pattern, const char *name)
 {
@@ -68,176 +67,6 @@ void fb_ckpt_scan_unscanned(fb_ckpt_scan *scan, const char *file, const char *te
     fb_ckpt_scan_outcome(scan, FB_CKPT_UNSUPPORTED, &reason);
 }
 
-/* ---- one tensor ------------------------------------------------------------------------------------------------------------- */
-
-static fb_status scan_piece(const fb_ckpt_tensor *tensor, tally *t, const uint8_t *data, uint64_t elements, uint64_t index,
-                            fb_error *err)
-{
-    fb_scan_result result = FB_SCAN_RESULT_INIT;
-    fb_view view;
-    fb_status status;
-    memset(&view, 0, sizeof view);
-    view.data = (void *)(uintptr_t)data; /* a scan never writes */
-    view.count = elements;
-    view.dtype = tensor->dtype;
-    view.device = -1;
-    if (!t->exact) {
-        uint64_t first = FB_NO_INDEX;
-        if ((status = fb_scan_first(&view, &first, err)) != FB_OK || first == FB_NO_INDEX) return status;
-    }
-    if ((status = fb_scan(&view, &result, err)) != FB_OK) return status;
-    t->nan += result.nan;
-    t->pos_inf += result.pos_inf;
-    t->neg_inf += result.neg_inf;
-    t->zero += result.zero;
-    if (t->first_index == FB_NO_INDEX && result.first_index != FB_NO_INDEX) {
-        t->first_index = index + result.first_index;
-        t->first_bits = result.first_bits;
-        t->first_kind = result.first_kind;
-    }
-    return FB_OK;
-}
-
-/*
- * Can elements of this format be non-finite? Asked of the scanner itself, so that there is one truth about formats. A scanner that
- * cannot work must not make a file look as if there were nothing to find in it.
- */
-static fb_status ask_scanner(fb_ckpt_scan *scan, int32_t dtype, int *look, fb_error *err)
-{
-    static const uint64_t zero[2];
-    fb_scan_result result = FB_SCAN_RESULT_INIT;
-    fb_view view;
-    fb_status status;
-    *look = 0;
-    if (dtype <= 0 || dtype >= FB_CKPT_DTYPES) return FB_OK;
-    if (scan->answers[dtype] == 0) {
-        memset(&view, 0, sizeof view);
-        view.data = (void *)(uintptr_t)zero;
-        view.count = 1;
-        view.dtype = dtype;
-        view.device = -1;
-        if ((status = fb_scan(&view, &result, err)) != FB_OK) return status;
-        scan->answers[dtype] = result.checked ? FB_CKPT_LOOK : FB_CKPT_NOTHING;
-    }
-    *look = scan->answers[dtype] == FB_CKPT_LOOK;
-    return FB_OK;
-}
-
-/* All bytes of a tensor pass through here, scanned or not, so that the digest sees the file in order. */
-static fb_status read_tensor(fb_ckpt_scan *scan, fb_ckpt_file *file, const fb_ckpt_extent *extent, const fb_ckpt_tensor *tensor,
-                             int look, tally *t, fb_error *err)
-{
-    uint64_t unit = look ? fb_dtype_bytes(tensor->dtype, 1) : 1;
-    uint64_t at = extent->offset_bytes, end = at + extent->bytes, index = 0;
-    while (at < end) {
-        const uint8_t *data;
-        size_t got;
-        uint64_t elements;
-        fb_status status = fb_ckpt_file_view(file, at, (size_t)unit, &data, &got, err);
-        if (status != FB_OK) return status;
-        elements = (got < end - at ? got : end - at) / unit;
-        if (elements == 0)
-            return fb_fail_at(err, at, "read checkpoint %s: tensor %.200s ends inside an element", file->path, tensor->name);
-        if (look && (status = scan_piece(tensor, t, data, elements, index, err)) != FB_OK) return status;
-        index += elements;
-        at += elements * unit;
-        if (scan->sink.progress) scan->sink.progress(scan->sink.ctx, file->path, at, file->info.size_bytes);
-    }
-    return FB_OK;
-}
-
-static int name_says_mask(const char *name)
-{
-    return fb_ckpt_name_fits("*mask*", name) || fb_ckpt_name_fits("*attn_bias*", name);
-}
-
-static int named_legal(const fb_ckpt_scan *scan, const char *name)
-{
-    for (const char *const *pattern = scan->options.legal; pattern && *pattern; pattern++) {
-        if (fb_ckpt_name_fits(*pattern, name)) return 1;
-    }
-    return 0;
-}
-
-/*
- * -Inf is right in an additive mask, and only there. A name alone does not prove one: `mask_token` is a trained parameter, and -Inf
- * in it is a fault. What proves it is the content: a mask holds 0 and -Inf and nothing else.
- */
-static int is_legal(const fb_ckpt_scan *scan, const fb_ckpt_tensor *tensor, const tally *t)
-{
-    if (t->nan > 0 || t->pos_inf > 0) return 0;
-    if (named_legal(scan, tensor->name)) return FB_CKPT_LEGAL_NAMED;
-    return name_says_mask(tensor->name) && t->zero > 0 && t->zero + t->neg_inf == tensor->elements ? FB_CKPT_LEGAL_MASK : 0;
-}
-
-static void remember_first(fb_ckpt_summary *summary, const fb_ckpt_finding *f)
-{
-    if (summary->bad_tensors > 0) return;
-    summary->first_kind = f->kind;
-    summary->first_index = f->index;
-    summary->first_bits = f->bits;
-    (void)snprintf(summary->first_file, sizeof summary->first_file, "%s", f->file);
-    (void)snprintf(summary->first_tensor, sizeof summary->first_tensor, "%s", f->tensor);
-}
-
-static void report(fb_ckpt_scan *scan, const fb_ckpt_file *file, const fb_ckpt_extent *extent, const fb_ckpt_tensor *tensor,
-                   const tally *t, int32_t *outcome)
-{
-    fb_ckpt_finding f;
-    memset(&f, 0, sizeof f);
-    f.file = file->path;
-    f.tensor = tensor->name;
-    f.dtype = tensor->dtype_name;
-    f.fb_dtype = tensor->dtype;
-    f.ndim = tensor->ndim;
-    f.shape = tensor->shape;
-    f.elements = tensor->elements;
-    f.index = t->first_index;
-    f.offset_bytes = extent->offset_bytes + t->first_index * fb_dtype_bytes(tensor->dtype, 1);
-    f.bits = t->first_bits;
-    f.nan = t->nan;
-    f.pos_inf = t->pos_inf;
-    f.neg_inf = t->neg_inf;
-    f.kind = t->first_kind;
-    f.legal = is_legal(scan, tensor, t);
-    f.lane = "";
-    if (f.legal) {
-        scan->summary->legal_tensors++;
-    } else {
-        remember_first(scan->summary, &f);
-        scan->summary->bad_tensors++;
-        scan->summary->bad += t->nan + t->pos_inf + t->neg_inf;
-        *outcome = FB_CKPT_NON_FINITE;
-    }
-    if (scan->sink.finding) scan->sink.finding(scan->sink.ctx, &f);
-}
-
-static fb_status scan_extent(fb_ckpt_scan *scan, fb_ckpt_file *file, const fb_ckpt_extent *extent, int32_t *outcome, fb_error *err)
-{
-    const fb_ckpt_tensor *tensor = extent->tensors;
-    tally t;
-    int look;
-    fb_status status = ask_scanner(scan, tensor->dtype, &look, err);
-    if (status != FB_OK) return status;
-    memset(&t, 0, sizeof t);
-    t.first_index = FB_NO_INDEX;
-    t.exact = look && name_says_mask(tensor->name);
-    if ((status = read_tensor(scan, file, extent, tensor, look, &t, err)) != FB_OK) return status;
-    scan->summary->tensors++;
-    scan->summary->elements += tensor->elements;
-    if (look) scan->summary->checked += tensor->elements;
-    if (tensor->dtype == 0) {
-        char why[160];
-        (void)snprintf(why, sizeof why, "this build does not know the number format %.64s", tensor->dtype_name);
-        fb_ckpt_scan_unscanned(scan, file->path, tensor->name, why);
-        if (*outcome < FB_CKPT_UNSUPPORTED) *outcome = FB_CKPT_UNSUPPORTED;
-    }
-    if (t.first_index != FB_NO_INDEX) report(scan, file, extent, tensor, &t, outcome);
-    if (scan->sink.tensor) scan->sink.tensor(scan->sink.ctx, file->path, tensor, NULL);
-    if (scan->on_tensor) scan->on_tensor(scan->on_tensor_ctx, tensor->name);
-    return FB_OK;
-}
-
 /* ---- one file --------------------------------------------------------------------------------------------------------------- */
 
 /* How one file is to be taken. */
@@ -247,21 +76,65 @@ typedef struct manner {
     const void *setup;
 } manner;
 
+/* What remarks of one file said about its step. */
+typedef struct facts {
+    double step;
+    int has_step, told;
+} facts;
+
+static void note(const fb_ckpt_scan *scan, const char *path, const char *text)
+{
+    if (scan->sink.note) scan->sink.note(scan->sink.ctx, path, text);
+}
+
+/* The scale is a number in the file like any other, but it may lie where no tensor is, so it is judged here as well. */
+static void check_scale(fb_ckpt_scan *scan, const char *path, double value, int32_t *outcome)
+{
+    uint64_t bits;
+    char text[120];
+    memcpy(&bits, &value, sizeof bits);
+    if (!fb_format_is_bad(fb_format_of(FB_F64), bits)) {
+        if (value > 0.0) return;
+        (void)snprintf(text, sizeof text, "the loss scale is %g, with which every gradient becomes 0 or changes its sign", value);
+        note(scan, path, text);
+        return;
+    }
+    note(scan, path, "the loss scale is not finite");
+    *outcome = FB_CKPT_NON_FINITE;
+}
+
+static void take_fact(fb_ckpt_scan *scan, const char *path, const fb_ckpt_remark *r, facts *seen, int32_t *outcome)
+{
+    char text[160];
+    if (strcmp(r->name, FB_CKPT_FACT_SCALE) == 0) check_scale(scan, path, r->value, outcome);
+    if (strcmp(r->name, FB_CKPT_FACT_STEP) == 0) {
+        if (seen->has_step && !(seen->step <= r->value && seen->step >= r->value) && !seen->told) {
+            (void)snprintf(text, sizeof text, "one part of it says that it is of step %.0f, another says %.0f", seen->step,
+                           r->value);
+            note(scan, path, text);
+            seen->told = 1;
+        }
+        seen->has_step = 1;
+        seen->step = r->value;
+    }
+    if (scan->on_fact) scan->on_fact(scan->on_fact_ctx, path, r->name, r->value);
+    /* A folder hears of the facts and draws its own conclusion. */
+    if (!scan->on_fact && seen->has_step)
+        scan->summary->step = seen->told || !(seen->step >= 0.0 && seen->step < 9e15) ? -1 : (int64_t)seen->step;
+}
+
 static void take_remarks(fb_ckpt_scan *scan, const fb_ckpt_reader *reader, void *state, const char *path, int32_t *outcome)
 {
+    facts seen = {0.0, 0, 0};
     fb_ckpt_remark r;
     for (uint64_t i = 0; reader->remark && (memset(&r, 0, sizeof r), reader->remark(state, i, &r)); i++) {
         switch (r.kind) {
-        case FB_CKPT_REMARK_NOTE:
-            if (scan->sink.note) scan->sink.note(scan->sink.ctx, path, r.text);
-            break;
+        case FB_CKPT_REMARK_NOTE: note(scan, path, r.text); break;
         case FB_CKPT_REMARK_SECURITY:
             scan->summary->security++;
             if (scan->sink.security) scan->sink.security(scan->sink.ctx, path, r.name, r.text);
             break;
-        case FB_CKPT_REMARK_FACT:
-            if (scan->on_fact) scan->on_fact(scan->on_fact_ctx, path, r.name, r.value);
-            break;
+        case FB_CKPT_REMARK_FACT: take_fact(scan, path, &r, &seen, outcome); break;
         default:
             fb_ckpt_scan_unscanned(scan, path, r.name, r.text);
             if (*outcome < FB_CKPT_UNSUPPORTED) *outcome = FB_CKPT_UNSUPPORTED;
@@ -269,24 +142,44 @@ static void take_remarks(fb_ckpt_scan *scan, const fb_ckpt_reader *reader, void 
     }
 }
 
+fb_status fb_ckpt_scan_reader(fb_ckpt_scan *scan, const fb_ckpt_reader *reader, const fb_ckpt_range *range, int32_t *outcome,
+                              fb_error *err)
+{
+    fb_ckpt_reading reading = {scan, range->file, outcome, NULL, 0};
+    fb_ckpt_extent extent;
+    void *state = NULL;
+    fb_status status;
+    /* A scanner that cannot work must not make a file look as if there were nothing to find in it. */
+    if (!(reading.kernel = fb_kernel_get(err))) return FB_E_USAGE;
+    if ((status = reader->open(&state, range, &scan->options, err)) != FB_OK) return status;
+    while (!scan->done && (memset(&extent, 0, sizeof extent), status = reader->next(state, &extent, err)) == FB_OK) {
+        if ((status = fb_ckpt_scan_extent(&reading, &extent, err)) != FB_OK) break;
+    }
+    if (status == FB_E_NOTFOUND) status = FB_OK;
+    take_remarks(scan, reader, state, range->file->path, outcome); /* also of a file that broke off: what it would run is known */
+    reader->close(state);
+    return status;
+}
+
 static fb_status scan_with(fb_ckpt_scan *scan, const manner *m, fb_ckpt_file *file, int32_t *outcome, uint64_t *digest,
                            fb_error *err)
 {
-    const fb_ckpt_reader *reader = m->reader;
-    void *state = NULL;
-    fb_ckpt_extent extent;
     fb_ckpt_range range = {file, 0, file->info.size_bytes, m->setup};
-    fb_status status = reader->open(&state, &range, &scan->options, err);
+    fb_status status;
+    if (scan->options.flags & FB_CKPT_NO_DIGEST) fb_ckpt_file_no_digest(file);
+    file->tap = scan->options.tap;
+    file->tap_ctx = scan->options.tap_ctx;
+    if (__builtin_mul_overflow(file->info.size_bytes, WORK_TIMES_MAX, &file->work_bytes_max)) file->work_bytes_max = UINT64_MAX;
+    if (file->work_bytes_max < WORK_BYTES_MIN) file->work_bytes_max = WORK_BYTES_MIN;
+    status = fb_ckpt_scan_reader(scan, m->reader, &range, outcome, err);
     if (status != FB_OK) return status;
-    while (status == FB_OK && (status = reader->next(state, &extent, err)) == FB_OK)
-        status = scan_extent(scan, file, &extent, outcome, err);
-    if (status == FB_E_NOTFOUND) {
-        take_remarks(scan, reader, state, file->path, outcome);
-        status = FB_OK;
+    if (scan->done) return fb_ckpt_file_unchanged(file, err); /* the rest was not read, so there is no digest */
+    if ((status = fb_ckpt_file_finish(file, digest, err)) != FB_OK) return status;
+    if (scan->sink.progress) {
+        scan->sink.progress(scan->sink.ctx, file->path, scan->done_bytes + file->info.size_bytes,
+                            scan->total_bytes ? scan->total_bytes : scan->done_bytes + file->info.size_bytes);
     }
-    reader->close(state);
-    if (status == FB_OK) status = fb_ckpt_file_finish(file, digest, err);
-    return status;
+    return FB_OK;
 }
 
 /* Text holds no control characters but those of layout: configurations, tokenizers, READMEs, indices. */
@@ -324,6 +217,7 @@ static void file_done(fb_ckpt_scan *scan, const fb_ckpt_file *file, const char *
 {
     scan->summary->files++;
     scan->summary->bytes += file->info.size_bytes;
+    scan->done_bytes += file->info.size_bytes;
     fb_ckpt_scan_outcome(scan, outcome, reason);
     if (scan->sink.file) scan->sink.file(scan->sink.ctx, file->path, format, outcome, file->info.size_bytes, digest, reason);
 }
@@ -371,6 +265,7 @@ static fb_status scan_file(fb_ckpt_scan *scan, const char *path, const manner *h
     fb_status status;
     *is_part = 0;
     *digest = *size_bytes = 0;
+    if (scan->done) return FB_OK;
     if (room < BUFFER_BYTES_MIN) room = BUFFER_BYTES_MIN;
     status = fb_ckpt_file_open(&file, scan->os, path, (size_t)room, &reason);
     if (status == FB_E_UNSUPPORTED) { /* a link, a pipe, a folder inside a folder */
@@ -434,6 +329,10 @@ fb_status fb_ckpt_scan_path(const fb_os *os, const char *path, const fb_ckpt_opt
     memset(&scan, 0, sizeof scan);
     memset(summary, 0, sizeof *summary);
     summary->step = -1;
+    if (options && options->threads < 0) {
+        summary->outcome = FB_CKPT_UNREADABLE;
+        return fb_fail(err, FB_E_USAGE, "scan %s: %d threads were asked for, expected 0 or more", path, (int)options->threads);
+    }
     scan.os = os;
     scan.summary = summary;
     if (options) scan.options = *options;
@@ -443,6 +342,7 @@ fb_status fb_ckpt_scan_path(const fb_os *os, const char *path, const fb_ckpt_opt
     else if (got < 0) status = fb_fail_os(err, (int)-got, "scan %s", path);
     else if (info.kind == FB_OS_FOLDER) status = fb_ckpt_scan_folder(&scan, path, err);
     else status = scan_alone(&scan, path, err);
+    fb_ckpt_scan_release(&scan);
     if (status != FB_OK) summary->outcome = FB_CKPT_UNREADABLE;
     else if (summary->tensors == 0 && summary->outcome == FB_CKPT_CLEAN) nothing_there(&scan, path);
     return status;

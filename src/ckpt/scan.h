@@ -6,7 +6,8 @@
 
 #include "ckpt/reader.h"
 
-enum { FB_CKPT_DTYPES = 64, FB_CKPT_LOOK = 1, FB_CKPT_NOTHING = 2 };
+struct fb_ckpt_crew;
+struct fb_stream;
 
 /* One call of fb_ckpt_scan_path. */
 typedef struct fb_ckpt_scan {
@@ -14,8 +15,12 @@ typedef struct fb_ckpt_scan {
     fb_ckpt_options options; /* never NULL inside; zeros still stand for defaults */
     fb_ckpt_sink sink;       /* all zero when the caller has none */
     fb_ckpt_summary *summary;
-    int32_t reason_of;               /* outcome that summary->reason belongs to */
-    uint8_t answers[FB_CKPT_DTYPES]; /* of the scanner, by format: FB_CKPT_LOOK, FB_CKPT_NOTHING; 0: not asked yet */
+    int32_t reason_of; /* outcome that summary->reason belongs to */
+    int32_t done;      /* 1: FB_CKPT_FIRST was asked for and found; the files that are left are not opened, and that is no fault */
+    uint64_t done_bytes,
+        total_bytes;           /* of files behind us; of all files, 0: not known, and the current one is the last. For progress */
+    struct fb_ckpt_crew *crew; /* threads, started when the first large extent comes */
+    struct fb_stream *streams; /* room for statistics, taken when they are wanted for the first time */
     /* Told of each tensor, for the check against a folder's index. May be NULL. */
     void (*on_tensor)(void *ctx, const char *tensor);
     void *on_tensor_ctx;
@@ -23,6 +28,9 @@ typedef struct fb_ckpt_scan {
     void (*on_fact)(void *ctx, const char *file, const char *name, double value);
     void *on_fact_ctx;
 } fb_ckpt_scan;
+
+/* Ends threads and gives memory back, of which there is none before the first file. */
+void fb_ckpt_scan_release(fb_ckpt_scan *scan);
 
 /* Take an outcome into the summary: the worst stays, and with it the first sentence of its kind. reason may be NULL. */
 void fb_ckpt_scan_outcome(fb_ckpt_scan *scan, int32_t outcome, const fb_error *reason);
@@ -54,8 +62,16 @@ fb_status fb_ckpt_scan_file(fb_ckpt_scan *scan, const char *path, int how, int *
 fb_status fb_ckpt_scan_file_as(fb_ckpt_scan *scan, const char *path, const fb_ckpt_reader *reader, const void *setup,
                                uint64_t *size_bytes, uint64_t *digest, fb_error *err);
 
+/**
+ * Read a file that is open, by this reader, and judge all that it hands out: extents, remarks, facts. Adds to the summary and to
+ * *outcome; does not close or digest the rest.
+ */
+fb_status fb_ckpt_scan_reader(fb_ckpt_scan *scan, const fb_ckpt_reader *reader, const fb_ckpt_range *range, int32_t *outcome,
+                              fb_error *err);
+
 /* A folder of files, with or without an index. */
 fb_status fb_ckpt_scan_folder(fb_ckpt_scan *scan, const char *path, fb_error *err);
+
 
 /* 1 if the name fits the pattern, in which `*` stands for any text. */
 int fb_ckpt_name_fits(const char *pattern, const char *name);

@@ -129,15 +129,14 @@ static void run_statistics(statistics_task *task, int threads)
     (void)pthread_mutex_destroy(&task->lock);
 }
 
-static void fill_result(const fb_walk *walk, const fb_tally *tally, fb_scan_result *out)
+void fb_tally_result(const fb_format *format, uint64_t elements, const fb_tally *tally, fb_scan_result *out)
 {
-    const fb_format *format = walk->format;
     fb_fpenv modes = fb_fpenv_enter();
     uint32_t size = out->size;
     memset(out, 0, sizeof *out);
     out->size = size;
     out->dtype = format->dtype;
-    out->elements = walk->elements;
+    out->elements = elements;
     out->first_index = tally->first_index;
     out->checked = format->scheme != FB_SCHEME_NONE;
     if (out->checked) {
@@ -149,7 +148,7 @@ static void fill_result(const fb_walk *walk, const fb_tally *tally, fb_scan_resu
         out->at_max = tally->at_max;
         out->first_bits = tally->first_bits;
         out->first_kind = tally->first_kind;
-        out->abs_max = fb_tally_abs_max(format, walk->elements, tally);
+        out->abs_max = fb_tally_abs_max(format, elements, tally);
         if (tally->low_less1 != UINT64_MAX)
             out->abs_min = fb_format_value(format, tally->low_less1 + (format->scheme != FB_SCHEME_E8M0));
         out->sum_sq = fb_sum_round(&tally->sum, &out->sum_sq_exponent);
@@ -157,7 +156,7 @@ static void fill_result(const fb_walk *walk, const fb_tally *tally, fb_scan_resu
     fb_fpenv_leave(modes);
 }
 
-static void fill_histogram(const uint64_t bins[256], int32_t mode, fb_histogram *histogram)
+void fb_bins_result(const uint64_t bins[256], int32_t mode, fb_histogram *histogram)
 {
     int i;
     histogram->mode = mode;
@@ -188,8 +187,8 @@ fb_status fb_scan_with(const fb_view *view, const fb_scan_options *options, fb_s
     if (histogram) memset(bins, 0, sizeof bins);
     fb_tally_init(&task.tally, task.histogram == FB_HISTOGRAM_NONE ? NULL : bins);
     run_statistics(&task, fb_task_threads(options, walk.elements * walk.element_bytes));
-    fill_result(&walk, &task.tally, out);
-    if (histogram) fill_histogram(bins, task.histogram, histogram);
+    fb_tally_result(walk.format, walk.elements, &task.tally, out);
+    if (histogram) fb_bins_result(bins, task.histogram, histogram);
     return FB_OK;
 }
 

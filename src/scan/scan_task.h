@@ -22,5 +22,8 @@ fb_status fb_task_options(const fb_scan_options *options, fb_error *err);
 
 /* Results as the public structs have them, from a tally. */
 double fb_tally_abs_max(const fb_format *format, uint64_t elements, const fb_tally *tally);
+/* out->size stays as it is. */
+void fb_tally_result(const fb_format *format, uint64_t elements, const fb_tally *tally, fb_scan_result *out);
+void fb_bins_result(const uint64_t bins[256], int32_t mode, fb_histogram *histogram);
 
 #endif

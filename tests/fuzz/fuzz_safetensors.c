@@ -142,8 +142,8 @@ static fb_ckpt_summary scan(const uint8_t *data, size_t bytes, uint64_t buffer_b
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    fb_ckpt_summary first = scan(data, bytes, 4096);
-    fb_ckpt_summary second = scan(data, bytes, 5003);
+    fb_ckpt_summary first = scan(data, bytes, 16384);
+    fb_ckpt_summary second = scan(data, bytes, 20011);
     require(first.outcome == second.outcome && first.digest == second.digest && first.tensors == second.tensors);
     require(first.elements == second.elements && first.checked == second.checked && first.bad == second.bad);
     require(first.first_index == second.first_index && first.first_bits == second.first_bits &&
