@@ -4,7 +4,7 @@
  *
  * Every call of the table returns a value >= 0, or a negative errno (-ENOSPC). A table call may be interrupted (-EINTR) or move
  * fewer bytes than asked; the fb_os_* functions below deal with both, so call those, and the table itself only for calls that
- * cannot be interrupted (clocks, getpid, stat, link, rename, unlink, mkdir, close).
+ * cannot be interrupted (clocks, getpid, stat, link, rename, unlink, mkdir, rmdir, readlink, close).
  * Writes beyond the process's file size limit are refused with -EFBIG before the system sees them: it would answer with SIGXFSZ,
  * which kills the process that we are a guest in. Thread safety: any thread may call any table. Processes and signals are the
  * affair of the command-line tool, not of this table.
@@ -60,6 +60,13 @@ typedef struct fb_os {
     int64_t (*getpid)(void *ctx);
     int64_t (*hostname)(void *ctx, char *text, size_t bytes);
     int64_t (*realpath)(void *ctx, const char *path, char *text, size_t bytes); /* absolute, no symbolic links; must exist */
+    int64_t (*lstat)(void *ctx, const char *path, fb_os_info *info);            /* of a symbolic link itself: FB_OS_OTHER */
+    int64_t (*rename_new)(void *ctx, const char *from, const char *to);         /* file or folder; -EEXIST where `to` exists */
+    int64_t (*rmdir)(void *ctx, const char *path);                              /* an empty folder; -ENOTEMPTY otherwise */
+    int64_t (*clone)(void *ctx, int from, int to); /* the blocks of `from` shared with `to` until one is written; -EOPNOTSUPP */
+    int64_t (*free_bytes)(void *ctx, const char *path); /* that this process may still write on the file system of path */
+    int64_t (*readlink)(void *ctx, const char *path, char *text, size_t bytes); /* NUL-terminated; -EINVAL: no symbolic link */
+    int64_t (*symlink)(void *ctx, const char *target, const char *path);        /* -EEXIST where path exists */
 } fb_os;
 
 /* The real system. Never NULL, lives for ever. */

@@ -8,10 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifdef __linux__
+#include <linux/fs.h> /* FICLONE, RENAME_NOREPLACE */
+#include <sys/syscall.h>
+#endif
 
 static int64_t result(int64_t value)
 {
@@ -264,6 +271,91 @@ static int64_t posix_realpath(void *ctx, const char *path, char *text, size_t by
     return status;
 }
 
+static int64_t posix_lstat(void *ctx, const char *path, fb_os_info *info)
+{
+    struct stat st;
+    (void)ctx;
+    if (lstat(path, &st) < 0) return -(int64_t)errno;
+    fill_info(info, &st);
+    return 0;
+}
+
+/*
+ * Where the file system cannot refuse to replace: a link fails where a name exists, and a folder never replaces one that holds
+ * something. An empty folder of that name would be replaced, by which nothing is lost.
+ */
+static int64_t move_by_link(const char *from, const char *to)
+{
+    struct stat st;
+    if (lstat(from, &st) < 0) return -(int64_t)errno;
+    if (S_ISDIR(st.st_mode)) {
+        if (lstat(to, &st) == 0) return -EEXIST;
+        return rename(from, to) < 0 ? (errno == ENOTEMPTY ? -EEXIST : -(int64_t)errno) : 0;
+    }
+    if (link(from, to) < 0) return -(int64_t)errno;
+    return result(unlink(from));
+}
+
+static int64_t posix_rename_new(void *ctx, const char *from, const char *to)
+{
+    (void)ctx;
+#if defined(__linux__) && defined(SYS_renameat2) && defined(RENAME_NOREPLACE)
+    /* By number: older C libraries have no function for it. */
+    if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return 0;
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return -(int64_t)errno;
+#endif
+    return move_by_link(from, to);
+}
+
+static int64_t posix_rmdir(void *ctx, const char *path)
+{
+    (void)ctx;
+    return result(rmdir(path));
+}
+
+static int64_t posix_clone(void *ctx, int from, int to)
+{
+    (void)ctx;
+#ifdef FICLONE
+    if (ioctl(to, FICLONE, from) == 0) return 0;
+    if (errno == ENOTTY || errno == EINVAL || errno == EXDEV || errno == ENOSYS) return -EOPNOTSUPP;
+    return -(int64_t)errno;
+#else
+    (void)from;
+    (void)to;
+    return -EOPNOTSUPP;
+#endif
+}
+
+static int64_t posix_free_bytes(void *ctx, const char *path)
+{
+    struct statvfs st;
+    uint64_t unit;
+    (void)ctx;
+    if (statvfs(path, &st) < 0) return -(int64_t)errno;
+    unit = st.f_frsize ? (uint64_t)st.f_frsize : (uint64_t)st.f_bsize;
+    if (unit && (uint64_t)st.f_bavail > (uint64_t)INT64_MAX / unit) return INT64_MAX;
+    return (int64_t)((uint64_t)st.f_bavail * unit);
+}
+
+static int64_t posix_readlink(void *ctx, const char *path, char *text, size_t bytes)
+{
+    ssize_t got;
+    (void)ctx;
+    if (bytes == 0) return -EINVAL;
+    got = readlink(path, text, bytes);
+    if (got < 0) return -(int64_t)errno;
+    if ((size_t)got == bytes) return -ENAMETOOLONG;
+    text[got] = '\0';
+    return got;
+}
+
+static int64_t posix_symlink(void *ctx, const char *target, const char *path)
+{
+    (void)ctx;
+    return result(symlink(target, path));
+}
+
 const fb_os *fb_os_posix(void)
 {
     static const fb_os table = {
@@ -292,6 +384,13 @@ const fb_os *fb_os_posix(void)
         .getpid = posix_getpid,
         .hostname = posix_hostname,
         .realpath = posix_realpath,
+        .lstat = posix_lstat,
+        .rename_new = posix_rename_new,
+        .rmdir = posix_rmdir,
+        .clone = posix_clone,
+        .free_bytes = posix_free_bytes,
+        .readlink = posix_readlink,
+        .symlink = posix_symlink,
     };
     return &table;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODES_MAX = 64, NAMES_MAX = 128, FDS_MAX = 64, CALLS_MAX = 1024, BLOCK = 4096, SECTOR = 512 };
+enum { NODES_MAX = 160, NAMES_MAX = 256, FDS_MAX = 64, CALLS_MAX = 4096, BLOCK = 4096, SECTOR = 512 };
 
 struct bytes {
     unsigned char *data;
@@ -32,15 +32,18 @@ struct write {
     unsigned char *data;
 };
 
-/* A change of names: `path` comes to mean `node`, or nothing when node is -1. A rename is two that cannot be parted. */
+/*
+ * A change of names: `path` comes to mean `node`, or nothing when node is -1. A rename is two that cannot be parted; that of a folder
+ * is one, which takes all names in it along: `from` is not empty then.
+ */
 struct change {
-    char path[200];
+    char path[200], from[200];
     int node;
     int with_next;
 };
 
 struct fd {
-    int open, node, writable;
+    int open, node, writable, appending;
     uint64_t position;
 };
 
@@ -54,7 +57,7 @@ struct os_sim {
     struct change changes[NAMES_MAX];
     size_t changes_count;
     uint64_t calls, fail_at, cut_at, capacity;
-    int fail_errno, fail_for_good, dead;
+    int fail_errno, fail_for_good, dead, clones;
     int64_t pid, clock_ns;
     const char *call_names[CALLS_MAX];
 };
@@ -129,11 +132,59 @@ static void parent_of(char *out, size_t out_bytes, const char *path)
     (void)snprintf(out, out_bytes, "%.*s", (int)n, path);
 }
 
+/* "/a/b" lies in "/a". */
+static int lies_in(const char *path, const char *folder)
+{
+    size_t n = strlen(folder);
+    return strncmp(path, folder, n) == 0 && path[n] == '/';
+}
+
+static void move_path(char *path, size_t room, const char *from, const char *to)
+{
+    char moved[400];
+    (void)snprintf(moved, sizeof moved, "%s%s", to, path + strlen(from));
+    if (strlen(moved) >= room) need(NULL);
+    (void)snprintf(path, room, "%s", moved);
+}
+
+/* A folder and all names in it. */
+static void move_names(struct name *names, const char *from, const char *to)
+{
+    for (int i = 0; i < NAMES_MAX; i++) {
+        if (strcmp(names[i].path, from) == 0 || lies_in(names[i].path, from)) {
+            move_path(names[i].path, sizeof names[i].path, from, to);
+        }
+    }
+}
+
+static void apply_change(struct name *names, const struct change *change)
+{
+    if (change->from[0]) move_names(names, change->from, change->path);
+    else set_name(names, change->path, change->node);
+}
+
+static void move_folder(os_sim *sim, const char *from, const char *to, int node)
+{
+    struct change *change;
+    if (sim->changes_count == NAMES_MAX) need(NULL);
+    /* Names in it that wait for a sync wait under the new name from here on. */
+    for (size_t i = 0; i < sim->changes_count; i++) {
+        if (lies_in(sim->changes[i].path, from)) move_path(sim->changes[i].path, sizeof sim->changes[i].path, from, to);
+    }
+    change = &sim->changes[sim->changes_count++];
+    memset(change, 0, sizeof *change);
+    (void)snprintf(change->path, sizeof change->path, "%s", to);
+    (void)snprintf(change->from, sizeof change->from, "%s", from);
+    change->node = node;
+    move_names(sim->cache_names, from, to);
+}
+
 static void change_name(os_sim *sim, const char *path, int node, int with_next)
 {
     struct change *change;
     if (sim->changes_count == NAMES_MAX) need(NULL);
     change = &sim->changes[sim->changes_count++];
+    memset(change, 0, sizeof *change);
     (void)snprintf(change->path, sizeof change->path, "%s", path);
     change->node = node;
     change->with_next = with_next;
@@ -197,7 +248,7 @@ static void settle_names(os_sim *sim, const char *folder)
     char parent[200];
     for (size_t i = 0; i < sim->changes_count; i++) {
         parent_of(parent, sizeof parent, sim->changes[i].path);
-        if (strcmp(parent, folder) == 0) set_name(sim->disk_names, sim->changes[i].path, sim->changes[i].node);
+        if (strcmp(parent, folder) == 0) apply_change(sim->disk_names, &sim->changes[i]);
         else sim->changes[kept++] = sim->changes[i];
     }
     sim->changes_count = kept;
@@ -317,6 +368,7 @@ static int64_t sim_open(void *ctx, const char *path, int flags, int mode)
     sim->fds[fd].open = 1;
     sim->fds[fd].node = node;
     sim->fds[fd].writable = (flags & O_ACCMODE) != O_RDONLY;
+    sim->fds[fd].appending = (flags & O_APPEND) != 0;
     sim->fds[fd].position = 0;
     return leave(verdict, fd);
 }
@@ -415,6 +467,7 @@ static int64_t sim_write(void *ctx, int fd, const void *data, size_t bytes)
     ENTER("write");
     f = fd_of(sim, fd);
     if (!f) return -EBADF;
+    if (f->appending) f->position = sim->nodes[f->node].cache.size;
     result = put_bytes(sim, f, data, half_if(verdict, bytes), f->position);
     if (result > 0) f->position += (uint64_t)result;
     return leave(verdict, result);
@@ -520,15 +573,43 @@ static int64_t sim_stat(void *ctx, const char *path, fb_os_info *info)
     return leave(verdict, 0);
 }
 
-static int64_t sim_rename(void *ctx, const char *from, const char *to)
+static int has_children(const os_sim *sim, const char *path)
 {
-    int node;
-    ENTER("rename");
-    node = node_of(sim, from);
-    if (node < 0) return -ENOENT;
+    for (int i = 0; i < NAMES_MAX; i++) {
+        if (sim->cache_names[i].path[0] && lies_in(sim->cache_names[i].path, path)) return 1;
+    }
+    return 0;
+}
+
+static int64_t rename_it(os_sim *sim, const char *from, const char *to, int replace)
+{
+    int node = node_of(sim, from), other = node_of(sim, to);
+    char parent[200];
+    parent_of(parent, sizeof parent, to);
+    if (node < 0 || node_of(sim, parent) < 0) return -ENOENT;
+    if (other >= 0 && !replace) return -EEXIST;
+    if (other == node) return 0;
+    if (other >= 0 && has_children(sim, to)) return -ENOTEMPTY;
+    if (sim->nodes[node].kind == FB_OS_FOLDER) {
+        if (other >= 0) change_name(sim, to, -1, 1);
+        move_folder(sim, from, to, node);
+        return 0;
+    }
     change_name(sim, to, node, 1);
     change_name(sim, from, -1, 0);
-    return leave(verdict, 0);
+    return 0;
+}
+
+static int64_t sim_rename(void *ctx, const char *from, const char *to)
+{
+    ENTER("rename");
+    return leave(verdict, rename_it(sim, from, to, 1));
+}
+
+static int64_t sim_rename_new(void *ctx, const char *from, const char *to)
+{
+    ENTER("rename_new");
+    return leave(verdict, rename_it(sim, from, to, 0));
 }
 
 static int64_t sim_link(void *ctx, const char *from, const char *to)
@@ -538,6 +619,7 @@ static int64_t sim_link(void *ctx, const char *from, const char *to)
     node = node_of(sim, from);
     if (node < 0) return -ENOENT;
     if (node_of(sim, to) >= 0) return -EEXIST;
+    if (sim->nodes[node].kind != FB_OS_FILE) return -EPERM;
     change_name(sim, to, node, 0);
     return leave(verdict, 0);
 }
@@ -546,6 +628,17 @@ static int64_t sim_unlink(void *ctx, const char *path)
 {
     ENTER("unlink");
     if (node_of(sim, path) < 0) return -ENOENT;
+    if (sim->nodes[node_of(sim, path)].kind == FB_OS_FOLDER) return -EISDIR;
+    change_name(sim, path, -1, 0);
+    return leave(verdict, 0);
+}
+
+static int64_t sim_rmdir(void *ctx, const char *path)
+{
+    ENTER("rmdir");
+    if (node_of(sim, path) < 0) return -ENOENT;
+    if (sim->nodes[node_of(sim, path)].kind != FB_OS_FOLDER) return -ENOTDIR;
+    if (has_children(sim, path)) return -ENOTEMPTY;
     change_name(sim, path, -1, 0);
     return leave(verdict, 0);
 }
@@ -584,6 +677,56 @@ static int64_t sim_realpath(void *ctx, const char *path, char *text, size_t byte
     if (strlen(path) >= bytes) return -ENAMETOOLONG;
     (void)snprintf(text, bytes, "%s", path);
     return leave(verdict, 0);
+}
+
+static int64_t sim_lstat(void *ctx, const char *path, fb_os_info *info)
+{
+    int node;
+    ENTER("lstat");
+    node = node_of(sim, path);
+    if (node < 0) return -ENOENT;
+    describe(sim, node, info);
+    return leave(verdict, 0);
+}
+
+/* A clone waits for the sync of its file as a write does. */
+static int64_t sim_clone(void *ctx, int from, int to)
+{
+    struct fd *a, *b;
+    const struct bytes *bytes;
+    ENTER("clone");
+    a = fd_of(sim, from);
+    b = fd_of(sim, to);
+    if (!a || !b || !b->writable) return -EBADF;
+    if (!sim->clones) return -EOPNOTSUPP;
+    bytes = &sim->nodes[a->node].cache;
+    result = put_bytes(sim, b, bytes->data, bytes->size, 0);
+    return leave(verdict, result < 0 ? result : 0);
+}
+
+static int64_t sim_free_bytes(void *ctx, const char *path)
+{
+    ENTER("free_bytes");
+    if (node_of(sim, path) < 0) return -ENOENT;
+    return leave(verdict, (int64_t)(size_max(sim, -1) > INT64_MAX / 2 ? INT64_MAX / 2 : size_max(sim, -1)));
+}
+
+/* This machine has no symbolic links. */
+static int64_t sim_readlink(void *ctx, const char *path, char *text, size_t bytes)
+{
+    ENTER("readlink");
+    (void)text;
+    (void)bytes;
+    return leave(verdict, node_of(sim, path) < 0 ? -ENOENT : -EINVAL);
+}
+
+static int64_t sim_symlink(void *ctx, const char *target, const char *path)
+{
+    ENTER("symlink");
+    (void)sim;
+    (void)target;
+    (void)path;
+    return leave(verdict, -EPERM);
 }
 
 /* ---- calls that cannot fail ------------------------------------------------------------------------------------------------- */
@@ -644,6 +787,13 @@ static void fill_table(os_sim *sim)
         .getpid = sim_getpid,
         .hostname = sim_hostname,
         .realpath = sim_realpath,
+        .lstat = sim_lstat,
+        .rename_new = sim_rename_new,
+        .rmdir = sim_rmdir,
+        .clone = sim_clone,
+        .free_bytes = sim_free_bytes,
+        .readlink = sim_readlink,
+        .symlink = sim_symlink,
     };
     sim->os = table;
 }
@@ -739,6 +889,11 @@ void os_sim_capacity(os_sim *sim, uint64_t bytes)
     sim->capacity = bytes;
 }
 
+void os_sim_clones(os_sim *sim, int on)
+{
+    sim->clones = on;
+}
+
 void os_sim_set_pid(os_sim *sim, int64_t pid)
 {
     sim->pid = pid;
@@ -759,9 +914,7 @@ os_sim *os_sim_after_power_cut(const os_sim *sim, os_sim_fate_fn fate, void *arg
     os_sim *after = os_sim_new();
     while (names_kept > 0 && names_kept < sim->changes_count && sim->changes[names_kept - 1].with_next) names_kept++;
     memcpy(after->disk_names, sim->disk_names, sizeof after->disk_names);
-    for (size_t i = 0; i < names_kept && i < sim->changes_count; i++) {
-        set_name(after->disk_names, sim->changes[i].path, sim->changes[i].node);
-    }
+    for (size_t i = 0; i < names_kept && i < sim->changes_count; i++) { apply_change(after->disk_names, &sim->changes[i]); }
     memcpy(after->cache_names, after->disk_names, sizeof after->cache_names);
     for (int i = 0; i < NODES_MAX; i++) {
         after->nodes[i].kind = sim->nodes[i].kind;
@@ -774,6 +927,7 @@ os_sim *os_sim_after_power_cut(const os_sim *sim, os_sim_fate_fn fate, void *arg
     /* What was found after the reboot is what the disk holds. */
     for (int i = 0; i < NODES_MAX; i++) put(&after->nodes[i].disk, 0, after->nodes[i].cache.data, after->nodes[i].cache.size);
     after->capacity = sim->capacity;
+    after->clones = sim->clones;
     after->pid = sim->pid + 1;
     after->clock_ns = sim->clock_ns - 3600000000000; /* the clock of the machine stood still, or was set back */
     return after;

@@ -37,6 +37,8 @@ uint64_t os_sim_calls(const os_sim *sim);
 const char *os_sim_call_name(const os_sim *sim, uint64_t k);
 /* Bytes that all files together may take, in blocks of 4 KiB. A write beyond gets what fits, and the next one ENOSPC. */
 void os_sim_capacity(os_sim *sim, uint64_t bytes);
+/* 1: the file system can share blocks between files; at first it cannot. */
+void os_sim_clones(os_sim *sim, int on);
 void os_sim_set_pid(os_sim *sim, int64_t pid);
 
 /* ---- power ---- */

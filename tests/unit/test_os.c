@@ -277,6 +277,85 @@ static void test_os__an_error_says_what_the_system_said(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+static void put_file(const char *name, const char *content)
+{
+    FILE *file = fopen(in_dir(name), "w");
+    assert_non_null(file);
+    assert_true(fputs(content, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_os__rename_new_moves_files_and_folders_and_replaces_nothing(void **state)
+{
+    const fb_os *os = fb_os_posix();
+    char from[512], to[512];
+    (void)state;
+    put_file("one", "1");
+    put_file("two", "2");
+    (void)snprintf(from, sizeof from, "%s", in_dir("one"));
+    (void)snprintf(to, sizeof to, "%s", in_dir("two"));
+    assert_int_equal(os->rename_new(NULL, from, to), -EEXIST);
+    expect_file("one", "1");
+    expect_file("two", "2");
+    (void)snprintf(to, sizeof to, "%s", in_dir("three"));
+    assert_int_equal(os->rename_new(NULL, from, to), 0);
+    expect_file("three", "1");
+    assert_int_equal(os->rename_new(NULL, from, to), -ENOENT);
+    (void)snprintf(from, sizeof from, "%s", in_dir("folder"));
+    (void)snprintf(to, sizeof to, "%s", in_dir("other"));
+    assert_int_equal(os->mkdir(NULL, from, 0700), 0);
+    assert_int_equal(os->mkdir(NULL, to, 0700), 0);
+    assert_int_equal(os->rename_new(NULL, from, to), -EEXIST);
+    assert_int_equal(os->rmdir(NULL, to), 0);
+    assert_int_equal(os->rename_new(NULL, from, to), 0);
+    put_file("other/inside", "");
+    assert_int_equal(os->rmdir(NULL, to), -ENOTEMPTY);
+    assert_int_equal(unlink(in_dir("other/inside")), 0);
+    assert_int_equal(os->rmdir(NULL, to), 0);
+}
+
+static void test_os__a_symbolic_link_is_seen_as_one(void **state)
+{
+    const fb_os *os = fb_os_posix();
+    fb_os_info info;
+    char text[64];
+    (void)state;
+    put_file("file", "1");
+    assert_int_equal(os->symlink(NULL, "file", in_dir("link")), 0);
+    assert_int_equal(os->symlink(NULL, "file", in_dir("link")), -EEXIST);
+    assert_int_equal(os->lstat(NULL, in_dir("link"), &info), 0);
+    assert_int_equal(info.kind, FB_OS_OTHER);
+    assert_int_equal(os->lstat(NULL, in_dir("file"), &info), 0);
+    assert_int_equal(info.kind, FB_OS_FILE);
+    assert_int_equal(os->readlink(NULL, in_dir("link"), text, sizeof text), 4);
+    assert_string_equal(text, "file");
+    assert_int_equal(os->readlink(NULL, in_dir("link"), text, 4), -ENAMETOOLONG); /* no room for the NUL */
+    assert_int_equal(os->readlink(NULL, in_dir("file"), text, sizeof text), -EINVAL);
+}
+
+static void test_os__a_clone_has_the_same_bytes_or_is_not_supported(void **state)
+{
+    const fb_os *os = fb_os_posix();
+    int64_t from, to, got;
+    (void)state;
+    put_file("file", "content");
+    from = os->open(NULL, in_dir("file"), O_RDONLY, 0);
+    to = os->open(NULL, in_dir("clone"), O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(from >= 0 && to >= 0);
+    got = os->clone(NULL, (int)from, (int)to);
+    assert_int_equal(os->close(NULL, (int)from), 0);
+    assert_int_equal(os->close(NULL, (int)to), 0);
+    if (got == 0) expect_file("clone", "content");
+    else assert_int_equal(got, -EOPNOTSUPP);
+}
+
+static void test_os__free_space_is_told(void **state)
+{
+    (void)state;
+    assert_true(fb_os_posix()->free_bytes(NULL, dir) > 0);
+    assert_int_equal(fb_os_posix()->free_bytes(NULL, in_dir("nothing")), -ENOENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +369,10 @@ int main(void)
         TEST(test_os__a_lock_keeps_another_open_file_out_and_dies_with_its_process),
         TEST(test_os__an_error_says_what_the_system_said),
         TEST(test_os__table_calls_return_what_their_header_says),
+        TEST(test_os__rename_new_moves_files_and_folders_and_replaces_nothing),
+        TEST(test_os__a_symbolic_link_is_seen_as_one),
+        TEST(test_os__a_clone_has_the_same_bytes_or_is_not_supported),
+        TEST(test_os__free_space_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
