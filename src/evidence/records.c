@@ -263,6 +263,22 @@ static void visit_ckpt(fb_codec *codec, fb_rec_ckpt *rec)
     fb_codec_u64(codec, &rec->digest);
     text(codec, &rec->path, 4095);
     text(codec, &rec->tensor, 1023);
+    if (!codec->out && codec->used == codec->room) { /* of a release that knew no more */
+        static const fb_text none = {"", 0};
+        rec->gated = rec->pin = 0;
+        rec->inode = 0;
+        rec->mtime_ns = 0;
+        rec->aside = rec->pin_path = rec->origin = rec->note = none;
+        return;
+    }
+    fb_codec_i32(codec, &rec->gated);
+    fb_codec_i32(codec, &rec->pin);
+    fb_codec_u64(codec, &rec->inode);
+    fb_codec_i64(codec, &rec->mtime_ns);
+    text(codec, &rec->aside, 4095);
+    text(codec, &rec->pin_path, 4095);
+    text(codec, &rec->origin, 4095);
+    text(codec, &rec->note, 1023);
 }
 
 /* The pairs of functions differ in the struct and the visitor alone. */

@@ -191,14 +191,28 @@ typedef struct fb_rec_ckpt {
     int32_t attempt, rank, state, reason;
     uint64_t tensors, elements, bytes, bad, digest;
     fb_text path, tensor; /* tensor: the first bad one, "" if none */
+    /* From here on absent, hence 0 and "", in records of the first releases. */
+    int32_t gated;    /* FB_CKPT_GATED_*: what the run said of its updates when it saved */
+    int32_t pin;      /* FB_PIN_*: how its bytes are kept a second time */
+    uint64_t inode;   /* of path when it was read; 0: unknown */
+    int64_t mtime_ns; /* likewise */
+    fb_text aside;    /* quarantined: where it is, or is about to be moved; "" if it stays */
+    fb_text pin_path; /* "" if there is no pin */
+    fb_text origin;   /* of a row that stands for a pin, or for what was moved aside: the name that it had; else "" */
+    fb_text note;     /* for people: who or what, and why; "" if there is nothing to add */
 } fb_rec_ckpt;
 enum {
     FB_CKPT_REASON_READ_BACK = 1,
     FB_CKPT_REASON_NOT_FINITE = 2,
     FB_CKPT_REASON_UNREADABLE = 3,
     FB_CKPT_REASON_LINEAGE = 4,
-    FB_CKPT_REASON_UNSUPPORTED = 5
+    FB_CKPT_REASON_UNSUPPORTED = 5,
+    FB_CKPT_REASON_CASE = 6,     /* a case was opened after it was saved; to be read again */
+    FB_CKPT_REASON_OPERATOR = 7, /* somebody said so, and the note says why */
+    FB_CKPT_REASON_CHANGED = 8,  /* its bytes are not those of the verdict any more */
+    FB_CKPT_REASON_NO_RUN = 9    /* no run vouches for its updates */
 };
+enum { FB_CKPT_GATED_UNKNOWN = 0, FB_CKPT_GATED_YES = 1, FB_CKPT_GATED_NO = 2 };
 uint32_t fb_rec_ckpt_encode(uint8_t *out, uint32_t room, const fb_rec_ckpt *rec);
 fb_status fb_rec_ckpt_decode(const uint8_t *payload, uint32_t bytes, fb_rec_ckpt *rec, fb_error *err);
 
