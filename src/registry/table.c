@@ -8,10 +8,7 @@
 
 void fb_registry_table_release(fb_registry_table *table)
 {
-    for (uint64_t i = 0; i < table->count; i++) {
-        fb_free(table->rows[i].path);
-        fb_free(table->rows[i].tensor);
-    }
+    for (uint64_t i = 0; i < table->count; i++) fb_free(table->rows[i].texts);
     fb_free(table->rows);
     fb_free(table->buckets);
     memset(table, 0, sizeof *table);
@@ -65,36 +62,58 @@ static int grow(fb_registry_table *table)
     return 1;
 }
 
-static char *copy_text(fb_text text)
+enum { TEXTS = 6 };
+
+static void texts_of(fb_rec_ckpt *rec, fb_text *out[TEXTS])
 {
-    char *copy = fb_calloc((size_t)text.bytes + 1, 1);
-    if (copy && text.bytes) memcpy(copy, text.data, text.bytes);
-    return copy;
+    out[0] = &rec->path;
+    out[1] = &rec->tensor;
+    out[2] = &rec->aside;
+    out[3] = &rec->pin_path;
+    out[4] = &rec->origin;
+    out[5] = &rec->note;
+}
+
+/* All texts of a record in one block, and the record's pointers turned to them. NULL without memory. */
+static char *keep_texts(fb_rec_ckpt *rec)
+{
+    fb_text *texts[TEXTS];
+    size_t used = 0, room = TEXTS;
+    char *block;
+    texts_of(rec, texts);
+    for (int i = 0; i < TEXTS; i++) room += texts[i]->bytes;
+    block = fb_calloc(room, 1);
+    if (!block) return NULL;
+    for (int i = 0; i < TEXTS; i++) {
+        if (texts[i]->bytes) memcpy(block + used, texts[i]->data, texts[i]->bytes);
+        texts[i]->data = block + used;
+        used += (size_t)texts[i]->bytes + 1;
+    }
+    return block;
 }
 
 fb_status fb_registry_table_put(fb_registry_table *table, const fb_rec_ckpt *rec, uint64_t sequence, uint64_t time_ns,
                                 fb_error *err)
 {
     uint64_t key = fb_hash64(rec->path.data, rec->path.bytes, 0);
-    char *path = copy_text(rec->path), *tensor = copy_text(rec->tensor);
+    fb_rec_ckpt kept = *rec;
+    char *texts = keep_texts(&kept);
     fb_registry_row *row;
     uint64_t at;
-    if (!path || !tensor || !grow(table)) {
-        fb_free(path);
-        fb_free(tensor);
+    if (!texts || !grow(table)) {
+        fb_free(texts);
         return fb_fail(err, FB_E_NOMEM, "read the registry: no memory for %llu checkpoints", (unsigned long long)table->count + 1);
     }
-    at = bucket_of(table, key, path, rec->path.bytes);
-    if (table->buckets[at] == 0) table->buckets[at] = ++table->count;
-    else {
-        row = &table->rows[table->buckets[at] - 1];
-        fb_free(row->path);
-        fb_free(row->tensor);
+    at = bucket_of(table, key, kept.path.data, kept.path.bytes);
+    if (table->buckets[at] == 0) {
+        table->buckets[at] = ++table->count;
+        table->rows[table->count - 1].texts = NULL;
     }
     row = &table->rows[table->buckets[at] - 1];
-    row->rec = *rec;
-    row->rec.path.data = row->path = path;
-    row->rec.tensor.data = row->tensor = tensor;
+    fb_free(row->texts);
+    row->rec = kept;
+    row->texts = texts;
+    row->path = kept.path.data;
     row->key = key;
     row->sequence = sequence;
     row->time_ns = time_ns;

@@ -8,10 +8,11 @@
 #include "evidence/records.h"
 
 typedef struct fb_registry_row {
-    fb_rec_ckpt rec; /* its texts point into `path` and `tensor` */
+    fb_rec_ckpt rec; /* its texts point into `texts`, each with a NUL byte behind it */
     uint64_t sequence, time_ns;
     uint64_t key; /* hash of the path */
-    char *path, *tensor;
+    char *texts;
+    const char *path; /* as rec.path */
 } fb_registry_row;
 
 typedef struct fb_registry_table {
@@ -20,6 +21,12 @@ typedef struct fb_registry_table {
     uint64_t *buckets; /* row + 1; 0: empty. A power of two of them, at least twice the rows */
     uint64_t bucket_count;
 } fb_registry_table;
+
+/* A text of a row as a C string: texts of rows have a NUL byte behind them. */
+static inline const char *fb_registry_text(fb_text text)
+{
+    return text.bytes ? text.data : "";
+}
 
 void fb_registry_table_release(fb_registry_table *table);
 /* Take a record in. FB_E_NOMEM leaves the table as it was. */
