@@ -372,9 +372,10 @@ static int is_dead(const char *name)
 }
 
 /* Under the registry's lock: what is not needed gets a name under which nobody takes it for a pin. */
-static void disown(const fb_os *os, const fb_registry_table *table, const char *dir, const char *pins, const slots *s)
+static int disown(const fb_os *os, const fb_registry_table *table, const char *dir, const char *pins, const slots *s)
 {
     const fb_registry_row *best = newest_pinned(os, table, dir);
+    int disowned = 0;
     for (uint64_t i = 0; i < s->count; i++) {
         char slot[FB_OS_PATH_MAX], dead[FB_OS_PATH_MAX + 8];
         if (is_dead(s->names[i]) || fb_os_join(slot, sizeof slot - 1, pins, s->names[i], NULL) != FB_OK) continue;
@@ -382,8 +383,9 @@ static void disown(const fb_os *os, const fb_registry_table *table, const char *
         (void)snprintf(slot + strlen(slot), 2, "/");
         if (is_needed(os, table, best, slot)) continue;
         slot[strlen(slot) - 1] = '\0';
-        (void)os->rename_new(os->ctx, slot, dead); /* one of that name may be left from a crash: the next settling comes to it */
+        disowned += os->rename_new(os->ctx, slot, dead) == 0;
     }
+    return disowned;
 }
 
 static fb_status list_slots(const fb_os *os, const char *pins, slots *s, fb_error *err)
@@ -413,17 +415,20 @@ static fb_status remove_older(const fb_os *os, const char *home, const char *dir
     fb_registry_store store;
     const char *tag = strrchr(prefix, '/') + 1;
     slots s = {NULL, 0, 0, tag, 0};
+    int disowned = 0;
     fb_status status = fb_place_below(pins, sizeof pins, dir, "pins", err);
+    if (status == FB_OK)
+        status = remove_dead(os, pins, tag, done, err); /* left by a crash, and in the way of the next of that name */
     if (status == FB_OK) status = list_slots(os, pins, &s, err);
     if (status == FB_OK && s.count > 0) {
         status = fb_registry_store_open(&store, os, home, NULL, NULL, err);
         if (status == FB_OK) {
-            disown(os, &store.table, dir, pins, &s);
+            disowned = disown(os, &store.table, dir, pins, &s);
             fb_registry_store_close(&store);
         }
     }
     release_slots(&s);
-    return status == FB_OK ? remove_dead(os, pins, tag, done, err) : status;
+    return status == FB_OK && disowned ? remove_dead(os, pins, tag, done, err) : status;
 }
 
 /* ---- both ------------------------------------------------------------------------------------------------------------------- */

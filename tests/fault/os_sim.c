@@ -909,12 +909,30 @@ size_t os_sim_waiting_names(const os_sim *sim)
     return sim->changes_count;
 }
 
+/* What was synced in a folder whose own name did not survive cannot be reached. */
+static void drop_orphans(struct name *names)
+{
+    int dropped = 1;
+    while (dropped) {
+        dropped = 0;
+        for (int i = 0; i < NAMES_MAX; i++) {
+            char parent[200];
+            if (!names[i].path[0] || strcmp(names[i].path, "/") == 0) continue;
+            parent_of(parent, sizeof parent, names[i].path);
+            if (find_name(names, parent) >= 0) continue;
+            names[i].path[0] = '\0';
+            dropped = 1;
+        }
+    }
+}
+
 os_sim *os_sim_after_power_cut(const os_sim *sim, os_sim_fate_fn fate, void *arg, size_t names_kept)
 {
     os_sim *after = os_sim_new();
     while (names_kept > 0 && names_kept < sim->changes_count && sim->changes[names_kept - 1].with_next) names_kept++;
     memcpy(after->disk_names, sim->disk_names, sizeof after->disk_names);
     for (size_t i = 0; i < names_kept && i < sim->changes_count; i++) { apply_change(after->disk_names, &sim->changes[i]); }
+    drop_orphans(after->disk_names);
     memcpy(after->cache_names, after->disk_names, sizeof after->cache_names);
     for (int i = 0; i < NODES_MAX; i++) {
         after->nodes[i].kind = sim->nodes[i].kind;
