@@ -2,8 +2,7 @@
  * Threads that judge pieces. Each takes the next piece of the plan, reads it into a buffer and judges it; the thread that asked for
  * the scan does the same, and besides commits what is judged, in order. All that callers are told comes from that one thread.
  *
- * There are more buffers than threads, so that nobody waits for the one whose piece is due: with as many of them as threads, two
- * threads were 1.3 times as fast as one, and not the 1.7 that they are now.
+ * There are more buffers than threads, so that nobody waits for the one whose piece is due.
  */
 #include <string.h>
 
