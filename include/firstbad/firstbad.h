@@ -629,6 +629,22 @@ FB_API fb_status fb_step_abandon(fb_run *run, fb_error *err);
 
 /* ---- checkpoints ------------------------------------------------------------------------------------------------------------ */
 
+/*
+ * A checkpoint is suspect until its bytes were read back and found finite and every update before it was gated; then it is committed,
+ * and only committed ones are given to who resumes (firstbad/ckpt.h, `firstbad ckpt latest`). The rank that writes calls, all of it
+ * between steps:
+ *
+ *   fb_run_checkpoint_begin      the older file of this name is put where the save cannot harm it
+ *   fb_run_save_gate             what is about to be written is looked at in memory, whole
+ *   ... the trainer writes and closes its files ...
+ *   fb_run_checkpoint_verify     they are read back and judged while training goes on
+ *   [fb_run_checkpoint_poll]     what came of it
+ *
+ * or fb_run_checkpoint alone, which is the same as verify and waits for the answer. None of them is a reason to stop training: a
+ * registry that cannot be written leaves a checkpoint that nobody vouches for, and that is told.
+ */
+enum { FB_CKPT_SUSPECT = 1, FB_CKPT_COMMITTED = 2, FB_CKPT_QUARANTINED = 3 };
+
 /**
  * Tell the run that a checkpoint was written, by one rank. The file is read back and scanned: committed if finite and the run has
  * been gated without a hole, quarantined if not finite, suspect otherwise.
@@ -636,7 +652,104 @@ FB_API fb_status fb_step_abandon(fb_run *run, fb_error *err);
  */
 FB_API fb_status fb_run_checkpoint(fb_run *run, const char *path, int64_t step, int32_t *state, fb_error *err);
 
-enum { FB_CKPT_SUSPECT = 1, FB_CKPT_COMMITTED = 2, FB_CKPT_QUARANTINED = 3 };
+/**
+ * The trainer is about to write to `path`. A committed checkpoint that lies there is moved to a pin beside it (a folder .firstbad), so
+ * that neither truncation nor a crash in the middle of the save can harm it, and stays the one to resume from until the new one is
+ * committed. `path` is suspect from here on.
+ * path  file or folder; it need not exist. Between steps, on the rank that writes. Cost: a rename, and a record that is synced.
+ * Errors: FB_E_ORDER (a step is open), FB_E_USAGE, FB_E_LIMIT, FB_E_IO, FB_E_CORRUPT, FB_E_NOMEM: the older checkpoint may still lie
+ * at `path`, and is then as safe as the trainer's own way of saving.
+ */
+FB_API fb_status fb_run_checkpoint_begin(fb_run *run, const char *path, int64_t step, fb_error *err);
+
+enum { FB_CHECKPOINTS_QUEUED_MAX = 8 }; /* that wait to be read back, the one that is being read not counted */
+
+/**
+ * The files are written: have them read back, judged and recorded by one thread of the run, of low priority, while training goes on.
+ * What counts is how the run was gated until now, not until the thread comes to it. The thread starts with the first call; signals
+ * of the program never reach it. fb_run_close waits for what is queued; a run that is killed leaves suspects.
+ * path  as for fb_run_checkpoint; it may be relative. Until the answer is there nobody may write to it: what changes while it is
+ *       read is never committed.
+ * Errors: FB_E_LIMIT when FB_CHECKPOINTS_QUEUED_MAX wait already, or there is no thread to be had: the checkpoint stays suspect, the
+ * ledger has it as an event, and `firstbad ckpt verify` can read it later. FB_E_NOTFOUND, FB_E_ORDER, FB_E_USAGE, FB_E_IO, FB_E_NOMEM.
+ * Cost: one record that is synced; no read.
+ */
+FB_API fb_status fb_run_checkpoint_verify(fb_run *run, const char *path, int64_t step, fb_error *err);
+
+/* What became of one checkpoint. */
+typedef struct fb_checkpoint_result {
+    uint32_t size;
+    int32_t state;      /* FB_CKPT_SUSPECT, ... */
+    fb_status status;   /* FB_OK: it was judged. Otherwise what kept it from being judged or recorded; it is suspect then */
+    int32_t again;      /* 1: read again because a case opened after it was saved; 0: the first time */
+    int32_t first_kind; /* FB_KIND_* of the first bad element; FB_KIND_NONE when there is none */
+    int32_t reserved;
+    int64_t step;
+    uint64_t bytes, elements, bad; /* bad: elements that are not finite */
+    uint64_t digest;
+    uint64_t first_index, first_bits;
+    char tensor[256]; /* that of the first bad element, as the file names it, cut there; "" when there is none */
+    char reason[512]; /* one sentence when it is not committed; else "" */
+    char path[4096];  /* absolute */
+} fb_checkpoint_result;
+#define FB_CHECKPOINT_RESULT_INIT                                                   \
+    {                                                                               \
+        sizeof(fb_checkpoint_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, \
+        {                                                                           \
+            0                                                                       \
+        }                                                                           \
+    }
+
+/**
+ * The next verdict of the thread, in the order in which they were reached. Never waits. At most 32 verdicts that nobody asked for are
+ * kept, the newest; the ledger has all of them. On the thread that owns the run, inside a step or between steps.
+ * out  `size` set by the caller; filled on FB_OK, untouched otherwise.
+ * Errors: FB_E_NOTFOUND (there is none), FB_E_USAGE.
+ */
+FB_API fb_status fb_run_checkpoint_poll(fb_run *run, fb_checkpoint_result *out, fb_error *err);
+
+/**
+ * Wait until nothing is queued and nothing is being read, or the time is over. The verdicts are then there to be polled.
+ * timeout_ms  0: only look; negative: no limit.
+ * Errors: FB_E_LIMIT (the time is over; what is queued goes on), FB_E_USAGE.
+ */
+FB_API fb_status fb_run_checkpoint_wait(fb_run *run, int64_t timeout_ms, fb_error *err);
+
+/* What the pre-save gate saw. */
+typedef struct fb_save_result {
+    uint32_t size;
+    uint32_t first_site;  /* of the first tensor, in the order of `views`, that is not finite; UINT32_MAX: none */
+    uint64_t tensors;     /* that were looked at */
+    uint64_t elements;    /* of these */
+    uint64_t passed_over; /* tensors that were not looked at: exempt by declaration, absent, or of a format with nothing to find */
+    uint64_t bad;         /* elements that are not finite or not in their domain */
+    uint64_t bad_tensors;
+    uint64_t first_index; /* flat; FB_NO_INDEX: none */
+    uint64_t first_bits;
+    int32_t first_kind; /* FB_KIND_* */
+    int32_t reserved;
+    char first_tensor[256]; /* "h.3.mlp.w.exp_avg"; "" : none */
+} fb_save_result;
+#define FB_SAVE_RESULT_INIT                                            \
+    {                                                                  \
+        sizeof(fb_save_result), UINT32_MAX, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+        {                                                              \
+            0                                                          \
+        }                                                              \
+    }
+
+/**
+ * The gate before a save: look at every element that is about to be written, in memory, and say whether to write. Nothing is changed.
+ * Not finite: the finding is recorded at the boundary FB_CHECKPOINT and is durable on return, what descends from this state is suspect,
+ * and the next step's vote hears of it as of a state that is bad on entry, so that the ranks decide together what to do.
+ * step   the number the checkpoint would have. Between steps; any rank, each for what it writes.
+ * views  n views with the site set: parameters, moments, EMA, buffers. Legal -inf and exempt sites are as in fb_step_check.
+ * out    NULL, or filled on FB_OK and FB_E_WITHHELD; `size` set by the caller.
+ * Returns FB_OK: write. FB_E_WITHHELD: do not write; training may go on. A run that only observes (FB_ON_BAD_OBSERVE) gets FB_OK all
+ * the same, with out->bad above 0. Errors: FB_E_ORDER (a step is open), FB_E_SITE, FB_E_DTYPE, FB_E_USAGE: nothing was looked at.
+ * Cost: one read of the state.
+ */
+FB_API fb_status fb_run_save_gate(fb_run *run, int64_t step, const fb_view *views, size_t n, fb_save_result *out, fb_error *err);
 
 #ifdef __cplusplus
 }

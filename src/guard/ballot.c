@@ -219,6 +219,7 @@ static void keep_verdict(struct fb_run *run, fb_verdict *verdict, const fb_gate_
     }
     /* The files of an earlier case of the same name stay as they are; the ledgers have this one too. */
     if (!run->case_named_before && (opens || (verdict->fault && verdict->action == FB_HALT))) fb_case_write(run, &rec, opens);
+    if (opens) fb_checkpoint_doubt(run);
     if (run->step.withheld) fb_proof_take(run);
     fb_risk_raise(&run->risk);
 }

@@ -91,7 +91,7 @@ static void copy_statistics(fb_rec_finding *rec, const fb_scan_result *stats)
     rec->sum_sq_exponent = stats->sum_sq_exponent;
 }
 
-static void fill_finding(struct fb_run *run, fb_rec_finding *rec, const fb_finding *finding, int injected)
+void fb_finding_fill(struct fb_run *run, fb_rec_finding *rec, const fb_finding *finding, int injected)
 {
     const fb_site_entry *site = fb_sites_get(&run->sites, finding->site);
     memset(rec, 0, sizeof *rec);
@@ -157,7 +157,7 @@ void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected)
         if (finding->field == FB_FIELD_TENSOR) *mark = run->step.step_serial;
         rec = room_for(run, fb_vote_key(finding->micro_step, finding->boundary, site->position, run->rank, &clamped));
     }
-    if (rec) fill_finding(run, rec, finding, injected);
+    if (rec) fb_finding_fill(run, rec, finding, injected);
     fb_run_unlock(run);
 }
 
@@ -235,6 +235,16 @@ static int judge_view(const fb_site_entry *site, const fb_view *view, fb_finding
     finding->count = 0;
     judge_elements(site, view, finding);
     return 1;
+}
+
+int fb_view_judge(const struct fb_run *run, const fb_view *view, fb_finding *finding)
+{
+    const fb_site_entry *site = fb_sites_get(&run->sites, view->site);
+    memset(finding, 0, sizeof *finding);
+    finding->size = (uint32_t)sizeof *finding;
+    finding->site = view->site;
+    if (view->count == 0 || (site->legal & (FB_LEGAL_PADDING | FB_LEGAL_EXEMPT)) || view->dtype >= FB_I8) return 0;
+    return judge_view(site, view, finding);
 }
 
 int fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view)

@@ -1,95 +1,108 @@
 /*
- * A checkpoint was written: have its bytes read back and judged, and remember it in the ledger as well.
- *
- * Whether the history of a checkpoint was gated is a question to all ranks, and the vote does not carry the answer: a rank that
- * applied an update it had not covered leaves a mark in the run's folder, and the rank that saves looks for it.
+ * A checkpoint is about to be written, or was: keep the older one safe, have the bytes read back and judged, at once or by the run's
+ * verifier, and remember the verdict in the ledger as well.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json_write.h"
 #include "base/status.h"
 #include "guard/run.h"
 #include "registry/registry.h"
 
-static void mark_name(const struct fb_run *run, char *name, size_t room)
+/* What all calls ask for before they do anything. what: "register checkpoint". */
+static fb_status may_save(const struct fb_run *run, const char *what, const char *path, fb_error *err)
 {
-    (void)snprintf(name, room, "ungated-a%d.json", run->attempt);
-}
-
-/* One mark for an attempt: the first rank puts it there, and it stays. */
-static void leave_mark(struct fb_run *run, int64_t step)
-{
-    fb_json json;
-    fb_error why;
-    fb_status status;
-    char name[32];
-    if (run->world == 1 || !run->log || run->mark_left) return;
-    run->mark_left = 1;
-    mark_name(run, name, sizeof name);
-    fb_json_init(&json, 1);
-    fb_json_object_begin(&json);
-    fb_json_key_string(&json, "schema", "firstbad.ungated/1");
-    fb_json_key_int(&json, "rank", run->rank);
-    fb_json_key_int(&json, "step", step);
-    fb_json_object_end(&json);
-    status = fb_json_finish(&json, &why);
-    if (status == FB_OK) status = fb_os_put_new(run->os, run->folder, name, fb_json_text(&json), json.used, &why);
-    if (status != FB_OK && status != FB_E_EXISTS) fb_record_lost(run, &why);
-    fb_json_release(&json);
-}
-
-/* What the registry last said of the checkpoint that this attempt came from. */
-struct parent_search {
-    int64_t step;
-    int32_t attempt, state;
-};
-
-static fb_status look_for_parent(void *ctx, const fb_rec_ckpt *rec, uint64_t sequence, uint64_t time_ns, fb_error *err)
-{
-    struct parent_search *search = ctx;
-    (void)sequence;
-    (void)time_ns;
-    (void)err;
-    /* Of one step there may be several, in several attempts or folders: the newest says what was resumed from. */
-    if (rec->step == search->step && rec->attempt < search->attempt) search->state = rec->state;
+    fb_status status = fb_run_usable(run, what, err);
+    if (status != FB_OK) return status;
+    if (!path || !*path) return fb_fail(err, FB_E_USAGE, "%s: path is missing", what);
+    if (run->step.open) {
+        return fb_fail(err, FB_E_ORDER, "%s %s: step %lld is open; save between fb_step_end and fb_step_begin", what, path,
+                       (long long)run->step.rec.step);
+    }
     return FB_OK;
 }
 
-/* An attempt that came from a checkpoint which nobody vouches for inherits its doubt. One that this run never registered, such as
-   pretrained weights, is where the history begins. */
-static int parent_is_good(const struct fb_run *run)
+/* Before the first update there is nothing that could have spoiled it. */
+static void note_saved(struct fb_run *run, int64_t step)
 {
-    struct parent_search search = {run->parent, run->attempt, FB_CKPT_COMMITTED};
-    if (run->parent < 0) return 1;
-    if (fb_registry_each(run->os, run->folder, look_for_parent, &search, NULL) != FB_OK) return 0;
-    return search.state == FB_CKPT_COMMITTED;
+    if (step > run->step_saved) run->step_saved = step;
+    if (run->last_step < 0 && step > run->step_verified) run->step_verified = step;
 }
 
-/* 1 when no rank of this attempt is known to have applied an update that was not gated. */
-static int gated_everywhere(const struct fb_run *run)
+static fb_status absolute(const struct fb_run *run, const char *what, const char *path, char out[FB_OS_PATH_MAX], fb_error *err)
 {
-    char path[FB_OS_PATH_MAX], name[32];
-    fb_os_info info;
-    if (run->ungated || !parent_is_good(run)) return 0;
-    if (run->world == 1) return 1;
-    mark_name(run, name, sizeof name);
-    if (fb_os_join(path, sizeof path, run->folder, name, NULL) != FB_OK) return 0;
-    return run->os->stat(run->os->ctx, path, &info) == -ENOENT;
+    int64_t got = run->os->realpath(run->os->ctx, path, out, FB_OS_PATH_MAX);
+    if (got == -ENOENT || got == -ENOTDIR) return fb_fail(err, FB_E_NOTFOUND, "%s %s: no such file or folder", what, path);
+    if (got == -ENAMETOOLONG) return fb_fail(err, FB_E_LIMIT, "%s %.200s: its path is too long", what, path);
+    if (got < 0) return fb_fail_os(err, (int)-got, "%s %s: find its absolute path", what, path);
+    return FB_OK;
 }
+
+/* ---- verdicts into the ledger ------------------------------------------------------------------------------------------------ */
+
+static void record_result(struct fb_run *run, const fb_checkpoint_result *result)
+{
+    fb_error why;
+    fb_run_lock(run);
+    fb_record_event(run, FB_EVENT_CHECKPOINT, result->state, result->step, result->path, 0);
+#ifndef FB_BREAK_P10 /* the broken build keeps it to itself that nobody judged this checkpoint */
+    if (result->status != FB_OK) {
+        (void)fb_fail(&why, result->status, "%s", result->reason);
+        fb_record_lost(run, &why);
+    }
+#else
+    (void)why;
+#endif
+    fb_run_unlock(run);
+}
+
+void fb_checkpoint_record(struct fb_run *run)
+{
+    fb_checkpoint_result result;
+    while (run->verifier && fb_verifier_fetch(run->verifier, &result)) record_result(run, &result);
+}
+
+/* Verdicts that the ledger does not have yet would stop the thread once they fill its table, so they are fetched on the way. */
+static int wait_for_all(struct fb_run *run, int64_t ms)
+{
+    int64_t begun = fb_run_now(run);
+    for (;;) {
+        int64_t passed = (fb_run_now(run) - begun) / 1000000, left = ms < 0 ? -1 : ms > passed ? ms - passed : 0;
+        int got = fb_verifier_wait(run->verifier, left);
+        if (got != FB_VERIFIER_FETCH) return got == FB_VERIFIER_IDLE;
+        fb_checkpoint_record(run);
+    }
+}
+
+void fb_checkpoint_close(struct fb_run *run, int forked)
+{
+    if (!run->verifier) return;
+    if (forked) {
+        fb_verifier_abandon(run->verifier);
+    } else {
+        (void)wait_for_all(run, -1);
+        fb_verifier_close(run->verifier);
+    }
+    run->verifier = NULL;
+}
+
+fb_verifier *fb_checkpoint_verifier(struct fb_run *run, fb_error *err)
+{
+    if (!run->verifier) (void)fb_verifier_open(&run->verifier, run->os, run->folder, err);
+    return run->verifier;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------------------- */
 
 static fb_status checkpoint(struct fb_run *run, const char *path, int64_t step, int32_t *state, fb_error *err)
 {
-    fb_status status = fb_run_usable(run, "register checkpoint", err);
+    fb_status status = may_save(run, "register checkpoint", path, err);
     if (status != FB_OK) return status;
-    if (!path || !*path || !state) return fb_fail(err, FB_E_USAGE, "register checkpoint: path or state is missing");
-    if (run->step.open) {
-        return fb_fail(err, FB_E_ORDER, "register checkpoint %s: step %lld is open; save between fb_step_end and fb_step_begin",
-                       path, (long long)run->step.rec.step);
-    }
+    if (!state) return fb_fail(err, FB_E_USAGE, "register checkpoint: state is missing");
     *state = FB_CKPT_SUSPECT;
-    status = fb_registry_commit(run->os, run->folder, path, step, run->attempt, run->rank, gated_everywhere(run), state, err);
+    note_saved(run, step);
+    status = fb_registry_commit(run->os, run->folder, path, step, run->attempt, run->rank, fb_checkpoint_gated(run), state, err);
     if (status == FB_OK) fb_record_event(run, FB_EVENT_CHECKPOINT, *state, step, path, 0);
     return status;
 }
@@ -99,10 +112,108 @@ fb_status fb_run_checkpoint(struct fb_run *run, const char *path, int64_t step, 
     return fb_run_misuse(run, checkpoint(run, path, step, state, err), err);
 }
 
-void fb_checkpoint_taint(struct fb_run *run, int64_t step)
+/* What waits under this name is about to be written over. */
+static void forget(struct fb_run *run, const char *path)
 {
-    fb_error why;
-    run->ungated = 1;
-    leave_mark(run, step);
-    if (run->log && fb_registry_taint(run->os, run->folder, run->attempt, step, NULL, &why) != FB_OK) fb_record_lost(run, &why);
+    char known[FB_OS_PATH_MAX];
+    if (run->verifier && absolute(run, "begin checkpoint", path, known, NULL) == FB_OK) fb_verifier_forget(run->verifier, known);
+}
+
+static fb_status begin(struct fb_run *run, const char *path, int64_t step, fb_error *err)
+{
+    fb_status status = may_save(run, "begin checkpoint", path, err);
+    if (status != FB_OK) return status;
+    forget(run, path);
+    run->begun[0] = '\0';
+    status = fb_registry_begin(run->os, run->folder, path, step, run->attempt, run->rank, err);
+    if (status != FB_OK) return status;
+    (void)snprintf(run->begun, sizeof run->begun, "%s", path);
+    run->begun_step = step;
+    return FB_OK;
+}
+
+fb_status fb_run_checkpoint_begin(struct fb_run *run, const char *path, int64_t step, fb_error *err)
+{
+    return fb_run_misuse(run, begin(run, path, step, err), err);
+}
+
+/* announced: fb_registry_begin was told of this save, so that the bytes it replaced are kept, and those of this one can be linked. */
+static fb_status record_suspect(struct fb_run *run, const char *path, int64_t step, int announced, int gated, fb_error *err)
+{
+    fb_rec_ckpt rec;
+    memset(&rec, 0, sizeof rec);
+    rec.step = step;
+    rec.attempt = run->attempt;
+    rec.rank = run->rank;
+    rec.state = FB_CKPT_SUSPECT;
+    rec.reason = gated ? FB_CKPT_REASON_READ_BACK : FB_CKPT_REASON_LINEAGE;
+    rec.pin = announced ? FB_PIN_RENAMED : FB_PIN_NONE;
+    rec.gated = gated ? FB_CKPT_GATED_YES : FB_CKPT_GATED_NO;
+    rec.path.data = path;
+    rec.path.bytes = (uint32_t)strlen(path);
+    rec.tensor.data = rec.aside.data = rec.pin_path.data = rec.origin.data = rec.note.data = "";
+    return fb_registry_record(run->os, run->folder, &rec, err);
+}
+
+/* Recorded here and now: how the run was gated until this moment is what counts, and what lay under this name may have been committed,
+   whose verdict is not that of the bytes that lie there now. */
+static fb_status verify(struct fb_run *run, const char *path, int64_t step, fb_error *err)
+{
+    char known[FB_OS_PATH_MAX];
+    fb_verifier *verifier;
+    fb_status status = may_save(run, "verify checkpoint", path, err);
+    int gated, announced;
+    if (status != FB_OK) return status;
+    if ((status = absolute(run, "verify checkpoint", path, known, err)) != FB_OK) return status;
+    note_saved(run, step);
+    fb_checkpoint_record(run);
+    if (run->verifier) fb_verifier_forget(run->verifier, known);
+    gated = fb_checkpoint_gated(run);
+    announced = run->begun_step == step && strcmp(run->begun, path) == 0;
+    run->begun[0] = '\0';
+    status = record_suspect(run, known, step, announced, gated, err);
+    if (status != FB_OK) return status;
+    verifier = fb_checkpoint_verifier(run, err);
+    status = verifier ? fb_verifier_add(verifier, known, step, gated, err) : FB_E_LIMIT;
+    if (status != FB_OK) fb_record_event(run, FB_EVENT_CHECKPOINT, FB_CKPT_SUSPECT, step, known, 1);
+    return status;
+}
+
+fb_status fb_run_checkpoint_verify(struct fb_run *run, const char *path, int64_t step, fb_error *err)
+{
+    return fb_run_misuse(run, verify(run, path, step, err), err);
+}
+
+static fb_status poll_result(struct fb_run *run, fb_checkpoint_result *out, fb_error *err)
+{
+    fb_checkpoint_result result;
+    fb_status status = fb_run_usable(run, "poll checkpoints", err);
+    uint32_t size;
+    if (status != FB_OK) return status;
+    if (!out) return fb_fail(err, FB_E_USAGE, "poll checkpoints: out is NULL");
+    size = out->size;
+    if (size < offsetof(fb_checkpoint_result, tensor) || size > sizeof *out) {
+        return fb_fail(err, FB_E_USAGE, "poll checkpoints: out.size is %u, expected %zu; start from FB_CHECKPOINT_RESULT_INIT",
+                       size, sizeof *out);
+    }
+    fb_checkpoint_record(run);
+    if (!run->verifier || !fb_verifier_poll(run->verifier, &result))
+        return fb_fail(err, FB_E_NOTFOUND, "poll checkpoints: no verdict is there that was not polled");
+    result.size = size;
+    memcpy(out, &result, size);
+    return FB_OK;
+}
+
+fb_status fb_run_checkpoint_poll(struct fb_run *run, fb_checkpoint_result *out, fb_error *err)
+{
+    fb_status status = poll_result(run, out, err);
+    return status == FB_E_NOTFOUND ? status : fb_run_misuse(run, status, err);
+}
+
+fb_status fb_run_checkpoint_wait(struct fb_run *run, int64_t timeout_ms, fb_error *err)
+{
+    fb_status status = fb_run_usable(run, "wait for checkpoints", err);
+    if (status != FB_OK || !run->verifier || wait_for_all(run, timeout_ms)) return status;
+    return fb_fail(err, FB_E_LIMIT, "wait for checkpoints: some are still to be read back after %lld ms; they go on",
+                   (long long)timeout_ms);
 }

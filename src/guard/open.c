@@ -168,6 +168,7 @@ static void fill_identity(struct fb_run *run, const fb_run_config *config)
     run->threads = config->threads;
     run->last_step = -1;
     run->parent = -1;
+    run->step_verified = run->step_saved = -1;
     run->pid = run->os->getpid(run->os->ctx);
     copy_text(run->run_id, sizeof run->run_id, config->run_id);
     copy_text(run->precision, sizeof run->precision, config->precision);
@@ -339,9 +340,12 @@ fb_status fb_run_open(fb_run **out, const fb_run_config *config, fb_error *err)
 
 void fb_run_close(struct fb_run *run)
 {
+    int ours;
     if (!run) return;
-    if (run->log && run->os->getpid(run->os->ctx) == run->pid) {
-        fb_proof_compare(run); /* after a halt there is no next begin; owned memory is valid until here, by its contract */
+    ours = run->os && run->os->getpid(run->os->ctx) == run->pid; /* no table yet: it was opened by half */
+    if (run->log && ours) fb_proof_compare(run); /* after a halt there is no next begin; owned memory is valid until here */
+    fb_checkpoint_close(run, !ours);
+    if (run->log && ours) {
         if (run->step.open) fb_findings_record(run); /* found, and the trainer gave up before it voted */
         if (run->lost) fb_record_event(run, FB_EVENT_EVIDENCE_LOST, (int64_t)run->lost, 0, run->lost_why.message, 0);
         fb_record_append(run, FB_REC_CLOSE, fb_rec_run_encode(run->scratch, sizeof run->scratch, NULL, 0), 0);

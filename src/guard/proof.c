@@ -42,7 +42,10 @@ void fb_proof_compare(struct fb_run *run)
     now.moment = FB_PROOF_NEXT_BEGIN;
     now.equal = now.digest == run->proof.digest && memcmp(now.by_role, run->proof.by_role, sizeof now.by_role) == 0;
     fb_record_proof(run, &now);
-    if (now.equal) return;
+    if (now.equal) {
+        fb_checkpoint_trust(run);
+        return;
+    }
     /* The trainer stepped all the same: its replicas may differ by now, and what descends from here is suspect. */
     fb_record_event(run, FB_EVENT_MISUSE, FB_E_WITHHELD, 0, "owned state changed although its update was withheld", 1);
     fb_checkpoint_taint(run, now.step);

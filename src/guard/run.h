@@ -4,7 +4,8 @@
  *
  * Files by job: open.c opens and closes; names.c sites and owned state; step.c the order of one update; check.c tensors; tokens.c
  * batches; ballot.c vote and verdict; record.c the ledger; casefile.c the case folder; proof.c digests; risk.c deep scanning;
- * inject.c and plant.c faults on purpose; checkpoint.c saved files.
+ * inject.c and plant.c faults on purpose; checkpoint.c saved files, verifier.c the thread that reads them back, lineage.c what may
+ * have reached them, save.c the gate before a save; load.c checkpoints without a run.
  */
 #ifndef FB_GUARD_RUN_H
 #define FB_GUARD_RUN_H
@@ -15,6 +16,7 @@
 #include "evidence/site.h"
 #include "guard/inject.h"
 #include "guard/risk.h"
+#include "guard/verifier.h"
 #include "log/log.h"
 #include "os/os.h"
 #include "policy/gate.h"
@@ -83,14 +85,21 @@ struct fb_run {
     fb_risk risk;
 
     fb_step_state step;
-    int64_t last_step;  /* -1 before the first */
-    int ungated;        /* an update was applied without a full, clean vote: what descends from it is suspect */
-    int mark_left;      /* the other ranks were told of it, by a file in the run's folder */
-    int skip_broken;    /* the state changed although its update was withheld: the next ballot asks for a halt */
-    int state_bad;      /* owned state was found bad: it is read whole at each begin until it is finite again */
-    uint64_t record_ns; /* what writing the last step's record took: counted as our own time in the next */
-    int64_t parent;     /* step of the checkpoint this attempt came from, as its first step said; -1: unknown */
-    int late_pending;   /* found after the update was let through, and not voted on */
+    int64_t last_step;     /* -1 before the first */
+    int ungated;           /* an update was applied without a full, clean vote: what descends from it is suspect */
+    int mark_left;         /* the other ranks were told of it, by a file in the run's folder */
+    int skip_broken;       /* the state changed although its update was withheld: the next ballot asks for a halt */
+    int state_bad;         /* owned state was found bad: it is read whole at each begin until it is finite again */
+    uint64_t record_ns;    /* what writing the last step's record took: counted as our own time in the next */
+    int64_t parent;        /* step of the checkpoint this attempt came from, as its first step said; -1: unknown */
+    fb_verifier *verifier; /* NULL until the first checkpoint is to be read back in the background */
+    int64_t step_verified; /* the last step whose update was gated without a hole; -1: none */
+    int64_t step_saved;    /* the largest step of a checkpoint that this rank handed over; -1: none */
+    int64_t doubt_step;    /* a case opened: what was saved after this step is in doubt until its skip is proven */
+    int in_doubt;
+    char begun[FB_OS_PATH_MAX]; /* the last path that a save was announced for, as the trainer wrote it; "" when it was written */
+    int64_t begun_step;
+    int late_pending; /* found after the update was let through, and not voted on */
     fb_rec_finding late;
     char case_id[FB_CASE_ID_BYTES];     /* the open case, "" when none */
     int case_named_before;              /* the open case has the name of an earlier one: the trainer went back and counted again */
@@ -141,6 +150,11 @@ void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected)
 /* Look at one view at a boundary; validated before. Returns 0 when it was passed over: exempt, or of
  * a format with nothing to find. */
 int fb_check_view(struct fb_run *run, int32_t boundary, const fb_view *view);
+/* What of this view is not legal at its site: finding->count stays 0 when all is well. Returns 0 when it was passed over: absent,
+   exempt, of a format with nothing to find, or unreadable. Nothing is noted. */
+int fb_view_judge(const struct fb_run *run, const fb_view *view, fb_finding *finding);
+/* A finding as it is written: with the names of its site, and all that the step knows. */
+void fb_finding_fill(struct fb_run *run, fb_rec_finding *rec, const fb_finding *finding, int injected);
 /* Every view is usable at this boundary, or a sentence. */
 fb_status fb_check_views_valid(struct fb_run *run, const char *what, const fb_view *views, size_t n, fb_error *err);
 /* Note that a tensor was handed over, in the counter of coverage that says what became of it. The caller has the lock. */
@@ -172,8 +186,21 @@ void fb_owned_search(struct fb_run *run);
 void fb_proof_take(struct fb_run *run);
 void fb_proof_compare(struct fb_run *run);
 
-/* checkpoint.c: an update that was not provably withheld happened at this step: what was saved since is suspect. */
+/* lineage.c: an update that was not provably withheld happened at this step: what was saved since is suspect. */
 void fb_checkpoint_taint(struct fb_run *run, int64_t step);
+/* A case opened: what this rank saved after the last step that was gated without a hole is suspect; once the withheld update is proven
+   to have changed nothing, it is read again. */
+void fb_checkpoint_doubt(struct fb_run *run);
+void fb_checkpoint_trust(struct fb_run *run);
+/* 1 when no rank of this attempt is known to have applied an update that was not gated. */
+int fb_checkpoint_gated(const struct fb_run *run);
+
+/* checkpoint.c: verdicts of the thread go into the ledger, which is this thread's to write. Cheap when there is none. */
+void fb_checkpoint_record(struct fb_run *run);
+/* The run's verifier, opened when there is none yet; NULL when it cannot be. */
+fb_verifier *fb_checkpoint_verifier(struct fb_run *run, fb_error *err);
+/* At close: wait for what is queued, record it, and end the thread. In a forked child: only free. */
+void fb_checkpoint_close(struct fb_run *run, int forked);
 
 /* casefile.c: write what this rank knows of the case into its folder. opens: this verdict opened it.
  * Failures count as lost evidence. */

@@ -431,6 +431,8 @@ static fb_status end(struct fb_run *run, const fb_step_result *result, fb_error 
     fb_gate_end(&run->gate);
     /* A clean update closes the case: clean on all ranks, so that all of them close it in the same step. */
     if (!run->step.withheld && !run->step.vote_not_clean) run->case_id[0] = '\0';
+    if ((rec->flags & FB_STEP_GATED) && !run->late_pending) run->step_verified = rec->step;
+    fb_checkpoint_record(run);
     fb_run_spent(run, begun);
     close_step(run);
     return FB_OK;

@@ -262,6 +262,42 @@ static void test_layout__step_result_is_24_bytes(void **state)
     FIELD(fb_step_result, grad_norm, 16);
 }
 
+static void test_layout__checkpoint_result_is_4944_bytes(void **state)
+{
+    (void)state;
+    SIZE(fb_checkpoint_result, 4944);
+    FIELD(fb_checkpoint_result, state, 4);
+    FIELD(fb_checkpoint_result, status, 8);
+    FIELD(fb_checkpoint_result, again, 12);
+    FIELD(fb_checkpoint_result, first_kind, 16);
+    FIELD(fb_checkpoint_result, step, 24);
+    FIELD(fb_checkpoint_result, bytes, 32);
+    FIELD(fb_checkpoint_result, elements, 40);
+    FIELD(fb_checkpoint_result, bad, 48);
+    FIELD(fb_checkpoint_result, digest, 56);
+    FIELD(fb_checkpoint_result, first_index, 64);
+    FIELD(fb_checkpoint_result, first_bits, 72);
+    FIELD(fb_checkpoint_result, tensor, 80);
+    FIELD(fb_checkpoint_result, reason, 336);
+    FIELD(fb_checkpoint_result, path, 848);
+}
+
+static void test_layout__save_result_is_328_bytes(void **state)
+{
+    (void)state;
+    SIZE(fb_save_result, 328);
+    FIELD(fb_save_result, first_site, 4);
+    FIELD(fb_save_result, tensors, 8);
+    FIELD(fb_save_result, elements, 16);
+    FIELD(fb_save_result, passed_over, 24);
+    FIELD(fb_save_result, bad, 32);
+    FIELD(fb_save_result, bad_tensors, 40);
+    FIELD(fb_save_result, first_index, 48);
+    FIELD(fb_save_result, first_bits, 56);
+    FIELD(fb_save_result, first_kind, 64);
+    FIELD(fb_save_result, first_tensor, 72);
+}
+
 static void test_layout__constants_are_never_renumbered(void **state)
 {
     (void)state;
@@ -454,6 +490,8 @@ int main(void)
         cmocka_unit_test(test_layout__finding_is_184_bytes),
         cmocka_unit_test(test_layout__verdict_is_96_bytes),
         cmocka_unit_test(test_layout__step_result_is_24_bytes),
+        cmocka_unit_test(test_layout__checkpoint_result_is_4944_bytes),
+        cmocka_unit_test(test_layout__save_result_is_328_bytes),
         cmocka_unit_test(test_layout__constants_are_never_renumbered),
         cmocka_unit_test(test_layout__initialisers_set_the_size),
         cmocka_unit_test(test_layout__initialisers_put_each_default_into_its_field),
