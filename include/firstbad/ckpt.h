@@ -2,8 +2,8 @@
  * ckpt.h: checkpoints outside a run: is one finite, may it be loaded, which is the one to resume from.
  *
  * EXPERIMENTAL: this header may change between releases; only firstbad/firstbad.h promises stability.
- * Same conventions as firstbad.h. Nothing that a file says is run, and nothing it says is trusted before it is compared with the bytes
- * that are there. Every function is safe from any thread.
+ * Same conventions as firstbad.h. Nothing that a file says is run, and nothing it says is trusted before it is compared with the
+ * bytes that are there. Every function is safe from any thread.
  *
  * Resuming, in three calls:
  *
@@ -80,9 +80,9 @@ enum {
 };
 
 /**
- * The gate before a load. Committed: FB_OK. Quarantined, not finite or not readable: FB_E_WITHHELD, and the sentence says why. Suspect
- * or unknown to every run: it is read now, and when it is finite FB_OK with *state FB_CKPT_SUSPECT, since finite bytes say nothing of
- * the updates that made them; whether to load is then the caller's to say.
+ * The gate before a load. Committed: FB_OK. Quarantined, not finite or not readable: FB_E_WITHHELD, and the sentence says why.
+ * Suspect or unknown to every run: it is read now, and when it is finite FB_OK with *state FB_CKPT_SUSPECT, since finite bytes say
+ * nothing of the updates that made them; whether to load is then the caller's to say.
  * runs_dir  folder that holds runs; NULL: FIRSTBAD_DIR, else "firstbad-runs". Runs that saved there are also found from the files.
  * how       FB_CKPT_CHECK_*.
  * state     out, may be NULL: FB_CKPT_SUSPECT, ... of firstbad.h.
@@ -96,7 +96,8 @@ FB_API fb_status fb_ckpt_may_load(const char *path, const char *runs_dir, int32_
  * dir    folder of checkpoints.
  * path   out: absolute, NUL-terminated.
  * bytes  in: room at `path`; out: bytes written, the NUL included, or what would be needed.
- * Errors: FB_E_NOTFOUND, and the sentence says how many there were and why none will do; FB_E_LIMIT (no room); FB_E_IO, FB_E_CORRUPT,
+ * Errors: FB_E_NOTFOUND, and the sentence says how many there were and why none will do; FB_E_LIMIT (no room); FB_E_IO,
+ * FB_E_CORRUPT,
  * FB_E_NOMEM, FB_E_USAGE.
  */
 FB_API fb_status fb_ckpt_latest(const char *dir, char *path, size_t *bytes, fb_error *err);

@@ -630,9 +630,9 @@ FB_API fb_status fb_step_abandon(fb_run *run, fb_error *err);
 /* ---- checkpoints ------------------------------------------------------------------------------------------------------------ */
 
 /*
- * A checkpoint is suspect until its bytes were read back and found finite and every update before it was gated; then it is committed,
- * and only committed ones are given to who resumes (firstbad/ckpt.h, `firstbad ckpt latest`). The rank that writes calls, all of it
- * between steps:
+ * A checkpoint is suspect until its bytes were read back and found finite and every update before it was gated; then it is
+ * committed, and only committed ones are given to who resumes (firstbad/ckpt.h, `firstbad ckpt latest`). The rank that writes
+ * calls, all of it between steps:
  *
  *   fb_run_checkpoint_begin      the older file of this name is put where the save cannot harm it
  *   fb_run_save_gate             what is about to be written is looked at in memory, whole
@@ -653,25 +653,27 @@ enum { FB_CKPT_SUSPECT = 1, FB_CKPT_COMMITTED = 2, FB_CKPT_QUARANTINED = 3 };
 FB_API fb_status fb_run_checkpoint(fb_run *run, const char *path, int64_t step, int32_t *state, fb_error *err);
 
 /**
- * The trainer is about to write to `path`. A committed checkpoint that lies there is moved to a pin beside it (a folder .firstbad), so
- * that neither truncation nor a crash in the middle of the save can harm it, and stays the one to resume from until the new one is
- * committed. `path` is suspect from here on.
+ * The trainer is about to write to `path`. A committed checkpoint that lies there is moved to a pin beside it (a folder .firstbad),
+ * so that neither truncation nor a crash in the middle of the save can harm it, and stays the one to resume from until the new one
+ * is committed. `path` is suspect from here on.
  * path  file or folder; it need not exist. Between steps, on the rank that writes. Cost: a rename, and a record that is synced.
- * Errors: FB_E_ORDER (a step is open), FB_E_USAGE, FB_E_LIMIT, FB_E_IO, FB_E_CORRUPT, FB_E_NOMEM: the older checkpoint may still lie
- * at `path`, and is then as safe as the trainer's own way of saving.
+ * Errors: FB_E_ORDER (a step is open), FB_E_USAGE, FB_E_LIMIT, FB_E_IO, FB_E_CORRUPT, FB_E_NOMEM: the older checkpoint may still
+ * lie at `path`, and is then as safe as the trainer's own way of saving.
  */
 FB_API fb_status fb_run_checkpoint_begin(fb_run *run, const char *path, int64_t step, fb_error *err);
 
 enum { FB_CHECKPOINTS_QUEUED_MAX = 8 }; /* that wait to be read back, the one that is being read not counted */
 
 /**
- * The files are written: have them read back, judged and recorded by one thread of the run, of low priority, while training goes on.
+ * The files are written: have them read back, judged and recorded by one thread of the run, of low priority, while training goes
+ * on.
  * What counts is how the run was gated until now, not until the thread comes to it. The thread starts with the first call; signals
  * of the program never reach it. fb_run_close waits for what is queued; a run that is killed leaves suspects.
  * path  as for fb_run_checkpoint; it may be relative. Until the answer is there nobody may write to it: what changes while it is
  *       read is never committed.
- * Errors: FB_E_LIMIT when FB_CHECKPOINTS_QUEUED_MAX wait already, or there is no thread to be had: the checkpoint stays suspect, the
- * ledger has it as an event, and `firstbad ckpt verify` can read it later. FB_E_NOTFOUND, FB_E_ORDER, FB_E_USAGE, FB_E_IO, FB_E_NOMEM.
+ * Errors: FB_E_LIMIT when FB_CHECKPOINTS_QUEUED_MAX wait already, or there is no thread to be had: the checkpoint stays suspect,
+ * the ledger has it as an event, and `firstbad ckpt verify` can read it later. FB_E_NOTFOUND, FB_E_ORDER, FB_E_USAGE, FB_E_IO,
+ * FB_E_NOMEM.
  * Cost: one record that is synced; no read.
  */
 FB_API fb_status fb_run_checkpoint_verify(fb_run *run, const char *path, int64_t step, fb_error *err);
@@ -701,8 +703,8 @@ typedef struct fb_checkpoint_result {
     }
 
 /**
- * The next verdict of the thread, in the order in which they were reached. Never waits. At most 32 verdicts that nobody asked for are
- * kept, the newest; the ledger has all of them. On the thread that owns the run, inside a step or between steps.
+ * The next verdict of the thread, in the order in which they were reached. Never waits. At most 32 verdicts that nobody asked for
+ * are kept, the newest; the ledger has all of them. On the thread that owns the run, inside a step or between steps.
  * out  `size` set by the caller; filled on FB_OK, untouched otherwise.
  * Errors: FB_E_NOTFOUND (there is none), FB_E_USAGE.
  */
@@ -739,14 +741,16 @@ typedef struct fb_save_result {
     }
 
 /**
- * The gate before a save: look at every element that is about to be written, in memory, and say whether to write. Nothing is changed.
- * Not finite: the finding is recorded at the boundary FB_CHECKPOINT and is durable on return, what descends from this state is suspect,
- * and the next step's vote hears of it as of a state that is bad on entry, so that the ranks decide together what to do.
+ * The gate before a save: look at every element that is about to be written, in memory, and say whether to write. Nothing is
+ * changed.
+ * Not finite: the finding is recorded at the boundary FB_CHECKPOINT and is durable on return, what descends from this state is
+ * suspect, and the next step's vote hears of it as of a state that is bad on entry, so that the ranks decide together what to do.
  * step   the number the checkpoint would have. Between steps; any rank, each for what it writes.
  * views  n views with the site set: parameters, moments, EMA, buffers. Legal -inf and exempt sites are as in fb_step_check.
  * out    NULL, or filled on FB_OK and FB_E_WITHHELD; `size` set by the caller.
- * Returns FB_OK: write. FB_E_WITHHELD: do not write; training may go on. A run that only observes (FB_ON_BAD_OBSERVE) gets FB_OK all
- * the same, with out->bad above 0. Errors: FB_E_ORDER (a step is open), FB_E_SITE, FB_E_DTYPE, FB_E_USAGE: nothing was looked at.
+ * Returns FB_OK: write. FB_E_WITHHELD: do not write; training may go on. A run that only observes (FB_ON_BAD_OBSERVE) gets FB_OK
+ * all the same, with out->bad above 0. Errors: FB_E_ORDER (a step is open), FB_E_SITE, FB_E_DTYPE, FB_E_USAGE: nothing was looked
+ * at.
  * Cost: one read of the state.
  */
 FB_API fb_status fb_run_save_gate(fb_run *run, int64_t step, const fb_view *views, size_t n, fb_save_result *out, fb_error *err);

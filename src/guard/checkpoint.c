@@ -1,6 +1,6 @@
 /*
- * A checkpoint is about to be written, or was: keep the older one safe, have the bytes read back and judged, at once or by the run's
- * verifier, and remember the verdict in the ledger as well.
+ * A checkpoint is about to be written, or was: keep the older one safe, have the bytes read back and judged, at once or by the
+ * run's verifier, and remember the verdict in the ledger as well.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -137,7 +137,8 @@ fb_status fb_run_checkpoint_begin(struct fb_run *run, const char *path, int64_t 
     return fb_run_misuse(run, begin(run, path, step, err), err);
 }
 
-/* announced: fb_registry_begin was told of this save, so that the bytes it replaced are kept, and those of this one can be linked. */
+/* announced: fb_registry_begin was told of this save, so that the bytes it replaced are kept, and
+ * those of this one can be linked. */
 static fb_status record_suspect(struct fb_run *run, const char *path, int64_t step, int announced, int gated, fb_error *err)
 {
     fb_rec_ckpt rec;
@@ -155,7 +156,8 @@ static fb_status record_suspect(struct fb_run *run, const char *path, int64_t st
     return fb_registry_record(run->os, run->folder, &rec, err);
 }
 
-/* Recorded here and now: how the run was gated until this moment is what counts, and what lay under this name may have been committed,
+/* Recorded here and now: how the run was gated until this moment is what counts, and what lay under this name may have been
+ * committed,
    whose verdict is not that of the bytes that lie there now. */
 static fb_status verify(struct fb_run *run, const char *path, int64_t step, fb_error *err)
 {

@@ -1,7 +1,7 @@
 /*
  * What an update may have reached. Whether the history of a checkpoint was gated is a question to all ranks, and the vote does not
- * carry the answer: a rank that applied an update it had not covered leaves a mark in the run's folder, and the rank that saves looks
- * for it.
+ * carry the answer: a rank that applied an update it had not covered leaves a mark in the run's folder, and the rank that saves
+ * looks for it.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -105,7 +105,8 @@ static fb_status note_doubted(void *ctx, const fb_rec_ckpt *rec, uint64_t sequen
     return FB_OK;
 }
 
-/* Only the rank that saved does it, so that a case costs the same on any number of ranks; and where every step since the last save was
+/* Only the rank that saved does it, so that a case costs the same on any number of ranks; and where every step since the last save
+ * was
    gated, which is the rule, nothing is read or written. */
 void fb_checkpoint_doubt(struct fb_run *run)
 {

@@ -188,7 +188,8 @@ void fb_proof_compare(struct fb_run *run);
 
 /* lineage.c: an update that was not provably withheld happened at this step: what was saved since is suspect. */
 void fb_checkpoint_taint(struct fb_run *run, int64_t step);
-/* A case opened: what this rank saved after the last step that was gated without a hole is suspect; once the withheld update is proven
+/* A case opened: what this rank saved after the last step that was gated without a hole is suspect; once the withheld update is
+ * proven
    to have changed nothing, it is read again. */
 void fb_checkpoint_doubt(struct fb_run *run);
 void fb_checkpoint_trust(struct fb_run *run);

@@ -1,6 +1,6 @@
 /*
- * The gate before a save: what would be written is looked at in memory, between two steps. No vote is open then, so what is found is
- * made durable at once, and handed to the next step's vote the way a late finding is: as a state that is bad on entry.
+ * The gate before a save: what would be written is looked at in memory, between two steps. No vote is open then, so what is found
+ * is made durable at once, and handed to the next step's vote the way a late finding is: as a state that is bad on entry.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /*
- * Locks: `monitor` guards all fields below it, and is never held while a file is read or a record written, so that the run's own thread
- * waits for a few instructions at most.
+ * Locks: `monitor` guards all fields below it, and is never held while a file is read or a record written, so that the run's own
+ * thread waits for a few instructions at most.
  *
- * No verdict overtakes what is found meanwhile: what is read is judged by its newest record in the registry, under the registry's lock
- * and after the reading. A save writes that record before the job is queued; a taint, a doubt and another save write over it.
+ * No verdict overtakes what is found meanwhile: what is read is judged by its newest record in the registry, under the registry's
+ * lock and after the reading. A save writes that record before the job is queued; a taint, a doubt and another save write over it.
  */
 #include "guard/verifier.h"
 

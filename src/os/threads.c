@@ -8,7 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A tenth of a processor that training keeps busy, and all of one that is idle. Not SCHED_IDLE: on a machine without an idle processor
+/* A tenth of a processor that training keeps busy, and all of one that is idle. Not SCHED_IDLE: on a machine without an idle
+ * processor
    the work would never end. */
 enum { NICENESS = 10 };
 

@@ -1,6 +1,6 @@
 /*
- * Threads of our own, and what they wait on. One is used for work that must not hold up training: it gets little of a busy processor,
- * and no signal of the program.
+ * Threads of our own, and what they wait on. One is used for work that must not hold up training: it gets little of a busy
+ * processor, and no signal of the program.
  *
  * After a fork there are no threads in the child and a monitor may be held by one that is gone: the caller touches neither there.
  */

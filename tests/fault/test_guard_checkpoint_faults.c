@@ -1,7 +1,7 @@
 /*
- * Saving while memory or the system fails: the k-th request fails, once or for good, for every k. A checkpoint is never committed on
- * bytes that nobody read, training goes on, and who polls or closes is never kept waiting. The thread's requests fall between those
- * of the training as they like, so a k means a request and not a place; all places are met over the rounds.
+ * Saving while memory or the system fails: the k-th request fails, once or for good, for every k. A checkpoint is never committed
+ * on bytes that nobody read, training goes on, and who polls or closes is never kept waiting. The thread's requests fall between
+ * those of the training as they like, so a k means a request and not a place; all places are met over the rounds.
  */
 #include "support/world.h"
 
@@ -12,7 +12,7 @@
 
 static fb_error err;
 
-/* ---- a system whose k-th call fails ------------------------------------------------------------------------------------------- */
+/* ---- a system whose k-th call fails ------------------------------------------------------------------------------------------ */
 
 static atomic_ullong calls, fail_at;
 static atomic_int for_good;
@@ -78,7 +78,7 @@ static const fb_os *failing_os(void)
     return &os;
 }
 
-/* ---- two saves between two steps ----------------------------------------------------------------------------------------------- */
+/* ---- two saves between two steps --------------------------------------------------------------------------------------------- */
 
 enum { ONE = 0x3f800000, QUIET_NAN = 0x7fc00000 };
 

@@ -1,6 +1,6 @@
 /*
- * Checkpoints of a run: the save gate, the threads that read back, lineage while they wait, and what a crash, a fork or a close in the
- * middle leaves. A table of system calls that stops at the checkpoint's bytes makes every interleaving a sure one.
+ * Checkpoints of a run: the save gate, the threads that read back, lineage while they wait, and what a crash, a fork or a close in
+ * the middle leaves. A table of system calls that stops at the checkpoint's bytes makes every interleaving a sure one.
  */
 #include "support/world.h"
 
@@ -16,7 +16,7 @@
 
 static fb_error err;
 
-/* ---- a system that stops at a checkpoint's bytes ------------------------------------------------------------------------------ */
+/* ---- a system that stops at a checkpoint's bytes ----------------------------------------------------------------------------- */
 
 enum { FDS = 1024 };
 static atomic_int held, reading, fails;
@@ -56,7 +56,7 @@ static void wait_until_reading(void)
     while (!atomic_load(&reading)) (void)sched_yield();
 }
 
-/* ---- a run that saves --------------------------------------------------------------------------------------------------------- */
+/* ---- a run that saves -------------------------------------------------------------------------------------------------------- */
 
 static void open_world(world *w, int ranks)
 {
@@ -144,7 +144,7 @@ static int32_t registry_says(const world *w, int64_t step)
     return n.state;
 }
 
-/* ---- the ledger ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the ledger -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct seen {
     int checkpoint_events, states[4], findings, frozen, lost;
@@ -194,7 +194,7 @@ static void close_runs(world *w)
     }
 }
 
-/* ---- reading back in the background -------------------------------------------------------------------------------------------- */
+/* ---- reading back in the background ------------------------------------------------------------------------------------------ */
 
 static void test_guard_checkpoint__is_committed_while_training_goes_on(void **state)
 {
@@ -449,7 +449,7 @@ static void test_guard_checkpoint__verify_alone_takes_the_older_verdict_back(voi
     world_close(&w);
 }
 
-/* ---- crash, fork, close --------------------------------------------------------------------------------------------------------- */
+/* ---- crash, fork, close ------------------------------------------------------------------------------------------------------ */
 
 static void test_guard_checkpoint__killed_while_it_reads_leaves_a_suspect(void **state)
 {
@@ -542,7 +542,7 @@ static void test_guard_checkpoint__close_waits_for_what_was_saved_last(void **st
     world_close(&w);
 }
 
-/* ---- a case opens --------------------------------------------------------------------------------------------------------------- */
+/* ---- a case opens ------------------------------------------------------------------------------------------------------------ */
 
 static void bad_gradient(world *w, int rank, int micro, void *ctx)
 {
@@ -662,7 +662,7 @@ static void test_guard_checkpoint__what_waits_when_a_case_opens_waits_for_the_pr
     world_close(&w);
 }
 
-/* ---- the save gate --------------------------------------------------------------------------------------------------------------- */
+/* ---- the save gate ----------------------------------------------------------------------------------------------------------- */
 
 static void state_of(world_rank *r, fb_view views[2 * WORLD_TENSORS])
 {
@@ -779,7 +779,7 @@ static void test_guard_checkpoint__save_gate_passes_over_what_is_exempt_or_has_n
     world_close(&w);
 }
 
-/* ---- misuse ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- misuse ------------------------------------------------------------------------------------------------------------------ */
 
 static void test_guard_checkpoint__misuse_has_a_sentence_each(void **state)
 {
