@@ -182,13 +182,29 @@ static int write_file(const trainer *t, const char *path)
     return fclose(file);
 }
 
-static int32_t save(trainer *t, const char *path, int step)
+/* Returns 1 when it was written. What firstbad refuses is no reason to stop: the last committed
+ * checkpoint stays the one to resume from. */
+static int save(trainer *t, const char *path, int step)
 {
-    int32_t state = 0;
+    fb_status gate = fb_run_save_gate(t->run, step, t->state, 2, NULL, &t->err);
+    if (gate != FB_OK) fprintf(stderr, "%s\n", t->err.message);
+    if (gate == FB_E_WITHHELD) return 0;
+    if (fb_run_checkpoint_begin(t->run, path, step, &t->err) != FB_OK) fprintf(stderr, "%s\n", t->err.message);
     if (write_file(t, path) != 0) return 0;
-    /* A register that cannot be written is no reason to stop; the file is then one that nobody vouches for. */
-    if (fb_run_checkpoint(t->run, path, step, &state, &t->err) != FB_OK) fprintf(stderr, "%s\n", t->err.message);
-    return state; /* FB_CKPT_COMMITTED, FB_CKPT_SUSPECT or FB_CKPT_QUARANTINED */
+    if (fb_run_checkpoint_verify(t->run, path, step, &t->err) != FB_OK) fprintf(stderr, "%s\n", t->err.message);
+    return 1;
+}
+
+/* What came of the checkpoints, whenever it is there. Returns the state of the last one; 0: nothing new. */
+static int32_t hear(trainer *t)
+{
+    fb_checkpoint_result result = FB_CHECKPOINT_RESULT_INIT;
+    int32_t state = 0;
+    while (fb_run_checkpoint_poll(t->run, &result, &t->err) == FB_OK) {
+        state = result.state; /* FB_CKPT_COMMITTED, FB_CKPT_SUSPECT or FB_CKPT_QUARANTINED */
+        if (state != FB_CKPT_COMMITTED) fprintf(stderr, "%s: %s\n", result.path, result.reason);
+    }
+    return state;
 }
 
 /* ---- the run ----------------------------------------------------------------------------------------------------------------- */
@@ -200,6 +216,7 @@ static int train(trainer *t, int steps, const char *checkpoint)
         action = train_step(t, step, 0.5f);
         if (action != FB_PROCEED) printf("step %d: update withheld\n", step);
         if (step % 10 == 0) save(t, checkpoint, step);
+        hear(t);
     }
     if (fb_run_evidence_lost(t->run, &t->err)) fprintf(stderr, "evidence was lost: %s\n", t->err.message);
     fb_run_close(t->run); /* while the state it owns is still there */

@@ -107,9 +107,15 @@ static void test_integrating__checkpoints_are_judged_by_their_bytes(void **state
     trainer *t = opened(NULL, 0);
     (void)state;
     assert_int_equal(train_step(t, 1, 0.5f), FB_PROCEED);
-    assert_int_equal(save(t, checkpoint, 1), FB_CKPT_COMMITTED);
-    memset(&t->m[3], 0xff, sizeof t->m[3]); /* a NaN */
-    assert_int_equal(save(t, checkpoint, 1), FB_CKPT_QUARANTINED);
+    assert_int_equal(save(t, checkpoint, 1), 1);
+    assert_int_equal(fb_run_checkpoint_wait(t->run, -1, &t->err), FB_OK);
+    assert_int_equal(hear(t), FB_CKPT_COMMITTED);
+    memset(&t->m[3], 0xff, sizeof t->m[3]);         /* a NaN */
+    assert_int_equal(save(t, checkpoint, 1), 0);    /* the gate is shut, and the file of before is where it was */
+    assert_int_equal(write_file(t, checkpoint), 0); /* whoever writes all the same */
+    assert_int_equal(fb_run_checkpoint_verify(t->run, checkpoint, 1, &t->err), FB_OK);
+    assert_int_equal(fb_run_checkpoint_wait(t->run, -1, &t->err), FB_OK);
+    assert_int_equal(hear(t), FB_CKPT_QUARANTINED);
     fb_run_close(t->run);
 }
 
