@@ -1,9 +1,11 @@
 /* checkpoint.c: see checkpoint.h. */
 #include "checkpoint.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct entry_list {
     tensor_entry *entries;
@@ -72,7 +74,37 @@ void checkpoint_path(char *out, size_t bytes, const char *folder, int64_t step)
     snprintf(out, bytes, "%s/step-%06lld.safetensors", folder, (long long)step);
 }
 
-int checkpoint_save(const char *path, gpt_model *model, adamw *optimizer, train_state *state, file_error *err)
+/* The number in "step-000100.safetensors"; -1 for another name. */
+static int64_t step_of(const char *name)
+{
+    char *end = NULL;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+    long long step = strtoll(name + 5, &end, 10);
+    return strcmp(end, ".safetensors") == 0 ? step : -1;
+}
+
+void checkpoint_rotate(const char *folder, int64_t keep)
+{
+    for (;;) {
+        DIR *dir = opendir(folder);
+        int64_t count = 0, oldest = INT64_MAX;
+        char path[4096];
+        if (!dir) return;
+        for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+            int64_t step = step_of(entry->d_name);
+            count += step >= 0;
+            if (step >= 0 && step < oldest) oldest = step;
+        }
+        closedir(dir);
+        if (count <= keep) return;
+        checkpoint_path(path, sizeof path, folder, oldest);
+        if (unlink(path) != 0) return;
+    }
+}
+
+typedef int write_file(const char *path, const char *metadata, const tensor_entry *entries, size_t n, file_error *err);
+
+static int save_by(write_file *write, const char *path, gpt_model *model, adamw *optimizer, train_state *state, file_error *err)
 {
     entry_list list;
     char metadata[256];
@@ -81,9 +113,19 @@ int checkpoint_save(const char *path, gpt_model *model, adamw *optimizer, train_
         snprintf(err->message, sizeof err->message, "write %s: no memory", path);
         return -1;
     }
-    int status = safetensors_write(path, metadata, list.entries, list.count, err);
+    int status = write(path, metadata, list.entries, list.count, err);
     free(list.entries);
     return status;
+}
+
+int checkpoint_save(const char *path, gpt_model *model, adamw *optimizer, train_state *state, file_error *err)
+{
+    return save_by(safetensors_write, path, model, optimizer, state, err);
+}
+
+int checkpoint_save_over(const char *path, gpt_model *model, adamw *optimizer, train_state *state, file_error *err)
+{
+    return save_by(safetensors_write_over, path, model, optimizer, state, err);
 }
 
 int checkpoint_load(const char *path, gpt_model *model, adamw *optimizer, train_state *state, file_error *err)

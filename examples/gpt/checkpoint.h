@@ -19,8 +19,13 @@ typedef struct train_state {
 /* Path of the checkpoint after a step: FOLDER/step-000100.safetensors. */
 void checkpoint_path(char *out, size_t bytes, const char *folder, int64_t step);
 
-/* 0, or -1 with a sentence. Loading changes the model, the optimizer and *state only on success or when the file ends early. */
+/* Delete all but the newest `keep` step files of the folder, as trainers do: by name, and without asking what is in them. */
+void checkpoint_rotate(const char *folder, int64_t keep);
+
+/* 0, or -1 with a sentence. _over writes over the file of that name (safetensors_write_over). Loading changes the model, the
+ * optimizer and *state only on success or when the file ends early. */
 int checkpoint_save(const char *path, gpt_model *model, adamw *optimizer, train_state *state, file_error *err);
+int checkpoint_save_over(const char *path, gpt_model *model, adamw *optimizer, train_state *state, file_error *err);
 int checkpoint_load(const char *path, gpt_model *model, adamw *optimizer, train_state *state, file_error *err);
 
 /*

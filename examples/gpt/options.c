@@ -38,6 +38,8 @@ static const option_row ROWS[] = {
     {"--scale-growth-interval", INTEGER, AT(scale_growth_interval), 1, 1e9},
     {"--log-every", INTEGER, AT(log_every), 0, 1e9},
     {"--save-every", INTEGER, AT(save_every), 0, 1e9},
+    {"--keep", INTEGER, AT(keep), 0, 1e9},
+    {"--save-name", TEXT, AT(save_name), 0, 0},
     {"--out", TEXT, AT(out), 0, 0},
     {"--resume", TEXT, AT(resume), 0, 0},
     {"--dump", TEXT, AT(dump), 0, 0},
@@ -81,7 +83,11 @@ static const char HELP[] =
     "  --log-every N          print a line every N steps, 0: none (10)\n"
     "  --save-every N         write a checkpoint at the start and after every N steps, 0: never (0)\n"
     "  --out DIR              folder of checkpoints (checkpoints)\n"
-    "  --resume FILE          continue from a checkpoint, to the same bits as an uninterrupted run\n"
+    "  --keep N               after a save delete all but the newest N step files, whatever is in them; 0: keep all (0)\n"
+    "  --save-name NAME       write every checkpoint over the same file of --out\n"
+    "  --resume FILE          continue from a checkpoint, to the same bits as an uninterrupted run. \"latest\": the newest in "
+    "--out\n"
+    "                         that firstbad committed. One that is known to be bad is refused\n"
     "  --dump PREFIX          write PREFIX-000001.safetensors, ... with batch, logits, loss, gradients and parameters of each "
     "step;\n"
     "                         rank 1 writes PREFIX-000001-r1.safetensors, and so on\n"

@@ -9,6 +9,8 @@ typedef enum state_check { STATE_NONE, STATE_SAMPLED, STATE_FULL } state_check;
 typedef struct options {
     gpt_config model;
     const char *data, *out, *resume, *dump, *inject, *dir;
+    const char *save_name; /* every checkpoint under this one name; NULL: a name for each step */
+    int64_t keep;          /* step files that rotation leaves; 0: all */
     int64_t steps, warmup, log_every, save_every, gradient_blowup;
     int64_t max_skips; /* -1: the library's own */
     size_t accumulation;

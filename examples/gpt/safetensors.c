@@ -95,6 +95,22 @@ done:
     return status;
 }
 
+int safetensors_write_over(const char *path, const char *metadata, const tensor_entry *entries, size_t n, file_error *err)
+{
+    size_t header_bytes = 0;
+    char *header = build_header(metadata, entries, n, &header_bytes);
+    FILE *file = header ? fopen(path, "wb") : NULL;
+    int written = file ? write_all(file, header, header_bytes, entries, n) : -1;
+    int saved = errno;
+    if (file && fclose(file) != 0 && written == 0) {
+        written = -1;
+        saved = errno;
+    }
+    if (written != 0) explain(err, "write %s: %s", path, header ? strerror(saved) : "no memory");
+    free(header);
+    return written;
+}
+
 int safetensors_read(const char *path, const char *metadata, const tensor_entry *entries, size_t n, file_error *err)
 {
     size_t header_bytes = 0;

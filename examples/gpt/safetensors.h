@@ -28,6 +28,9 @@ typedef struct file_error {
  */
 int safetensors_write(const char *path, const char *metadata, const tensor_entry *entries, size_t n, file_error *err);
 
+/* The same, over the file that has this name, as torch.save does it: a crash on the way leaves neither the old one nor the new. */
+int safetensors_write_over(const char *path, const char *metadata, const tensor_entry *entries, size_t n, file_error *err);
+
 /*
  * Read a file that safetensors_write wrote for these very entries, into their data. The header must be the bytes that we would
  * write: nothing in the file is parsed, sized or trusted, and a file of another model is refused with both metadata in the message.

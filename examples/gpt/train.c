@@ -3,6 +3,7 @@
 #include "gradients.h"
 #include "guard.h"
 
+#include <firstbad/ckpt.h>
 #include <firstbad/firstbad.h>
 #include <firstbad/mpi.h>
 
@@ -209,13 +210,67 @@ static void step_guarded(trainer *t, int64_t step, outcome *out)
 
 /* ---- the run ----------------------------------------------------------------------------------------------------------------- */
 
-/* Rank 0 writes, and lets firstbad read back what it wrote; the others wait for the outcome. */
+static void save_path(const trainer *t, int64_t step, char *out, size_t bytes)
+{
+    if (t->options.save_name) snprintf(out, bytes, "%s/%s", t->options.out, t->options.save_name);
+    else checkpoint_path(out, bytes, t->options.out, step);
+}
+
+/*
+ * What firstbad found while training went on. A checkpoint that is merely suspect has its reasons in the registry; one that is bad,
+ * or that nobody could judge, is worth a line.
+ */
+static void tell_verdicts(const trainer *t)
+{
+    fb_checkpoint_result result = FB_CHECKPOINT_RESULT_INIT;
+    while (t->guard.run && fb_run_checkpoint_poll(t->guard.run, &result, NULL) == FB_OK) {
+        if (result.state == FB_CKPT_QUARANTINED)
+            fprintf(stderr, "firstbad-gpt: checkpoint %s is quarantined: %s\n", result.path, result.reason);
+        else if (result.status != FB_OK) fprintf(stderr, "firstbad-gpt: checkpoint %s: %s\n", result.path, result.reason);
+    }
+}
+
+/* Before a byte is written: keep the older one safe, and look at what is in memory. 0: do not write. */
+static int may_save(const trainer *t, const char *path, int64_t step)
+{
+    fb_error refused = {0};
+    fb_status status;
+    if (!t->guard.run) return 1;
+    status = fb_run_save_gate(t->guard.run, step, t->guard.state, 3 * t->guard.n, NULL, &refused);
+    if (status == FB_E_WITHHELD) {
+        complain(t, 0, refused.message);
+        return 0;
+    }
+    must(t, status, &refused);
+    /* A register that cannot be written is no reason to stop training; the file is then one that nobody vouches for. */
+    if (fb_run_checkpoint_begin(t->guard.run, path, step, &refused) != FB_OK) complain(t, 0, refused.message);
+    return 1;
+}
+
+static int write_checkpoint(trainer *t, const char *path, int64_t step)
+{
+    file_error err = {""};
+    fb_error refused = {0};
+    int failed = 0;
+    if (mkdir(t->options.out, 0777) != 0 && errno != EEXIST) {
+        snprintf(err.message, sizeof err.message, "create folder %s: %s", t->options.out, strerror(errno));
+        return complain(t, EXIT_FAILED, err.message);
+    }
+    if (!may_save(t, path, step)) return 0;
+    failed = t->options.save_name ? checkpoint_save_over(path, t->model, &t->optimizer, &t->state, &err)
+                                  : checkpoint_save(path, t->model, &t->optimizer, &t->state, &err);
+    if (failed) return complain(t, EXIT_FAILED, err.message);
+    if (t->guard.run && fb_run_checkpoint_verify(t->guard.run, path, step, &refused) != FB_OK) complain(t, 0, refused.message);
+    if (t->options.keep) checkpoint_rotate(t->options.out, t->options.keep);
+    return 0;
+}
+
+/* Rank 0 writes; the others wait for that, and nobody waits for firstbad to read it back. */
 static int save(trainer *t, int64_t step)
 {
     char path[4096];
-    file_error err = {""};
     int status = 0;
-    checkpoint_path(path, sizeof path, t->options.out, step);
+    save_path(t, step, path, sizeof path);
     t->state.step = step;
     t->state.updates = t->optimizer.updates;
     if (t->guard.run) {
@@ -226,26 +281,38 @@ static int save(trainer *t, int64_t step)
         t->state.growth_tracker = scaler.growth_tracker;
         t->state.hysteresis_left = scaler.hysteresis_left;
     }
-    if (t->rank == 0) {
-        if (mkdir(t->options.out, 0777) != 0 && errno != EEXIST)
-            snprintf(err.message, sizeof err.message, "create folder %s: %s", t->options.out, strerror(errno));
-        if (err.message[0] || checkpoint_save(path, t->model, &t->optimizer, &t->state, &err) != 0)
-            status = complain(t, EXIT_FAILED, err.message);
-        if (!status && t->guard.run) {
-            fb_error refused = {0};
-            int32_t state = 0;
-            /* A register that cannot be written is no reason to stop training; the file is then one that nobody vouches for. */
-            if (fb_run_checkpoint(t->guard.run, path, step, &state, &refused) != FB_OK) complain(t, 0, refused.message);
-            if (state == FB_CKPT_QUARANTINED) complain(t, 0, "the checkpoint just written holds a bad number and is quarantined");
-        }
-    }
+    if (t->rank == 0) status = write_checkpoint(t, path, step);
     return agree(t, status);
+}
+
+/* Which file to continue from, and whether it may be loaded: asked once, since an answer may take a read of the file. */
+static int choose_checkpoint(const trainer *t, char path[4096])
+{
+    fb_error refused = {0};
+    size_t bytes = 4096;
+    int32_t state = 0;
+    fb_status status = FB_OK;
+    if (strcmp(t->options.resume, "latest") == 0) status = fb_ckpt_latest(t->options.out, path, &bytes, &refused);
+    else snprintf(path, bytes, "%s", t->options.resume);
+    if (status == FB_OK && t->guard.run) status = fb_ckpt_may_load(path, t->options.dir, FB_CKPT_CHECK_BYTES, &state, &refused);
+    if (status != FB_OK) {
+        fprintf(stderr, "firstbad-gpt: checkpoint %s is refused: %s\n", t->options.resume, refused.message);
+        return EXIT_FAILED;
+    }
+    if (t->guard.run && state == FB_CKPT_SUSPECT)
+        fprintf(stderr, "firstbad-gpt: checkpoint %s is finite, and no run vouches for the updates that made it\n", path);
+    if (t->options.log_every) printf("resume from %s\n", path);
+    return 0;
 }
 
 static int resume(trainer *t)
 {
     file_error err = {""};
-    int status = checkpoint_load(t->options.resume, t->model, &t->optimizer, &t->state, &err) == 0 ? 0 : EXIT_FAILED;
+    char path[4096] = "";
+    int status = agree(t, t->rank == 0 ? choose_checkpoint(t, path) : 0);
+    if (status) return status;
+    MPI_Bcast(path, sizeof path, MPI_CHAR, 0, t->comm);
+    status = checkpoint_load(path, t->model, &t->optimizer, &t->state, &err) == 0 ? 0 : EXIT_FAILED;
     if (status) fprintf(stderr, "firstbad-gpt: rank %d: %s\n", t->rank, err.message);
     t->optimizer.updates = t->state.updates;
     t->options.model.seed = t->model->config.seed = t->state.seed;
@@ -318,6 +385,7 @@ static int train(trainer *t)
             since = MPI_Wtime();
             logged = step;
         }
+        tell_verdicts(t);
         if (out.halted) return halted(t, step);
         if (o->dump) status = dump(t, step);
         if (!status && o->save_every && step % o->save_every == 0) status = save(t, step);
@@ -379,6 +447,10 @@ static void tell_lost_evidence(const trainer *t)
 
 static void close_all(trainer *t)
 {
+    if (t->guard.run) {
+        fb_run_checkpoint_wait(t->guard.run, -1, NULL);
+        tell_verdicts(t);
+    }
     tell_lost_evidence(t);
     guard_close(&t->guard);
     gradients_close(&t->gradients);

@@ -39,6 +39,36 @@ resumed() {
     ! cmp -s straight/step-000006.safetensors straight/step-000012.safetensors
 }
 
+# Rotation deletes by name; what was committed last stays reachable, and "latest" is it. The newest file is not asked.
+rotates_and_resumes_from_the_latest() {
+    local options="$small --seed 5" code=0
+    expect 0 ranks 2 "$gpt" $options --steps 8 --save-every 2 --keep 2 --out kept || return 1
+    [ "$(ls kept)" = "$(printf 'step-%06d.safetensors\n' 6 8)" ] || { ls kept; return 1; }
+    FIRSTBAD_ON_BAD=observe expect 0 ranks 2 "$gpt" $options --steps 16 --save-every 2 --keep 2 --out kept --resume latest \
+        --inject 'label-zero@step=9,rank=1,site=tokens' || return 1
+    [ ! -e kept/step-000008.safetensors ] && [ -e kept/step-000016.safetensors ] || { ls kept; return 1; }
+    expect 0 ranks 2 "$gpt" $options --log-every 1 --steps 10 --out kept --resume latest || return 1
+    grep -q '^step 9 ' out && ! grep -q '^step 8 \|^step 17 ' out
+}
+
+# One name for all: the one that is being replaced is kept until the next is committed, and a save that is torn loses nothing.
+saves_over_one_name() {
+    local options="$small --seed 6 --save-name ckpt.safetensors --out one"
+    expect 0 ranks 2 "$gpt" $options --steps 6 --save-every 2 || return 1
+    [ "$(ls one)" = ckpt.safetensors ] || { ls one; return 1; }
+    truncate -s 1000 one/ckpt.safetensors
+    expect 3 ranks 2 "$gpt" $options --steps 8 --resume one/ckpt.safetensors || return 1
+    grep -q '^firstbad-gpt: checkpoint one/ckpt.safetensors is refused: ' err || return 1
+    [ "$(grep -c refused err)" = 1 ]
+}
+
+# What is bad in memory is not written: nothing is saved at step 6, and the next vote hears of it.
+bad_state_is_not_saved() {
+    FIRSTBAD_ON_BAD=skip expect 1 ranks 2 "$gpt" $small --check-state none --steps 12 --save-every 3 --out gate \
+        --inject 'moment-nan@step=6,rank=0,site=ln_f.weight.exp_avg,index=7' || return 1
+    [ -e gate/step-000003.safetensors ] && [ ! -e gate/step-000006.safetensors ] && grep -q 'the checkpoint must not be written' err
+}
+
 # A skipped update leaves parameters and moments as the checkpoint before it has them: only the step has moved on.
 skip_changes_nothing() {
     expect 0 ranks 2 "$gpt" $small --steps 5 --save-every 1 --out skip --inject grad-nan@step=5,rank=1 || return 1
@@ -96,6 +126,9 @@ wrong_use() {
 }
 
 check "a resumed run continues to the same bits, loss scale included" resumed
+check "rotation cannot lose the last committed checkpoint, and latest resumes from it" rotates_and_resumes_from_the_latest
+check "a file that was torn while it was saved over is refused" saves_over_one_name
+check "a state that is not finite is not saved" bad_state_is_not_saved
 check "a skipped update changes one byte of the checkpoint, the step's number" skip_changes_nothing
 check "a halt ends all ranks with code 1 and one sentence" halts
 check "finite gradients whose sum overflows are skipped" overflow_in_the_sum
