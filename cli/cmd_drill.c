@@ -293,7 +293,7 @@ static void print_end(drill_result *const results[SCENARIOS_MAX], const drill_op
 /* What passed is not kept, the headline apart: its answers were shown, and are there to be asked again. */
 static void forget(drill_result *const results[SCENARIOS_MAX], const drill_settings *settings, int all)
 {
-    char twin[FB_OS_PATH_MAX + 8];
+    char twin[FB_OS_PATH_MAX + 8], again[FB_OS_PATH_MAX + 8], saves[FB_OS_PATH_MAX];
     if (all) {
         (void)nftw(settings->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
         return;
@@ -301,6 +301,10 @@ static void forget(drill_result *const results[SCENARIOS_MAX], const drill_setti
     for (int i = 0; results[drill_headline] && i < drill_scenario_count; i++) {
         if (!results[i] || i == drill_headline) continue;
         (void)snprintf(twin, sizeof twin, "%s.twin", results[i]->log);
+        (void)snprintf(again, sizeof again, "%s.again", results[i]->log);
+        drill_saves_folder(results[i], saves);
+        (void)nftw(saves, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        (void)unlink(again);
         (void)nftw(results[i]->job.folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
         (void)unlink(results[i]->log);
         (void)unlink(twin);

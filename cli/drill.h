@@ -2,6 +2,7 @@
  * firstbad drill: scenarios whose truth is known, run on the built-in trainer, and compared with what the guard found.
  *   drill_list.c    the scenarios
  *   drill_run.c     one scenario: start it, wait (or kill a rank on the way), read its folder
+ *   drill_saved.c   checkpoints: spoil a saved file, and ask what may be resumed from
  *   drill_judge.c   compare with the truth; every difference is a sentence, and any sentence fails the line
  *   drill_print.c   lines, summary, JSON
  *   cmd_drill.c     options and the loop
@@ -17,11 +18,22 @@ enum {
     DRILL_PLANTED = 1,   /* injected: step, rank, tensor and index are known beforehand */
     DRILL_BY_ITSELF = 2, /* the arithmetic overflows; the step is told by an unguarded twin, whose loss says so */
     DRILL_KILLED = 3,    /* a rank is killed before it votes */
-    DRILL_HEALTHY = 4    /* nothing may fire */
+    DRILL_HEALTHY = 4,   /* nothing may fire */
+    DRILL_SAVED = 5      /* a checkpoint is spoilt, or descends from a bad update; what is told apart is which one to resume from */
+};
+
+/* What becomes of the saved files, and how. */
+enum {
+    DRILL_SPOIL_NOTHING = 0,
+    DRILL_SPOIL_EXPONENT = 1,   /* all exponent bits of one element of a moment are set: Inf or NaN */
+    DRILL_SPOIL_MANTISSA = 2,   /* one bit is flipped, and the number stays finite */
+    DRILL_SPOIL_CUT = 3,        /* the file ends early */
+    DRILL_SPOIL_OTHER_STEP = 4, /* the bytes of an older checkpoint under the name of the newest */
+    DRILL_SPOIL_UNGUARDED = 5   /* training goes on without firstbad, and saves what became of an overflow */
 };
 
 enum { DRILL_EVERY_RANK = -1, DRILL_ANY_RANK = -2 };
-enum { DRILL_WORDS = 64, DRILL_DIFFERENCES = 24, DRILL_TEXT = 256, DRILL_SAVE_EVERY = 8 };
+enum { DRILL_WORDS = 64, DRILL_DIFFERENCES = 24, DRILL_TEXT = 256, DRILL_SAVE_EVERY = 8, DRILL_SAVE_OFTEN = 4 };
 #define DRILL_ANY_INDEX UINT64_MAX
 
 typedef struct drill_scenario {
@@ -41,6 +53,13 @@ typedef struct drill_scenario {
     int32_t state_planted; /* 1: the fault lies in one rank's owned state, so that digests differ over ranks from the start */
     int32_t probing;       /* healthy, under a dynamic scale: probing skips must happen */
     int32_t saves;         /* 1: checkpoints are written on the way */
+    /* DRILL_SAVED: the truth about the folder of checkpoints */
+    int32_t spoil;         /* DRILL_SPOIL_* */
+    int64_t spoilt;        /* step of the checkpoint that is spoilt, or suspect by descent */
+    int32_t outcome;       /* of a scan of it: FB_CKPT_CLEAN, ... */
+    int32_t state;         /* that the registry gives it once it is read again */
+    int64_t resume;        /* step of the one to resume from */
+    int32_t continues;     /* 1: training is started once more, with --resume latest */
     int32_t any_precision; /* 1: --precision does not apply: the scenario has its own */
 } drill_scenario;
 
@@ -74,6 +93,9 @@ typedef struct drill_result {
     drill_finding first;
     int32_t action, agreed, proven, unproven, changed;
     uint64_t probing;
+    int64_t resume_step;          /* of the checkpoint that was given to resume from; -1: none */
+    char saved_place[DRILL_TEXT]; /* what a scan of the spoilt one said */
+    int32_t saved_state;
     char got[DRILL_TEXT]; /* in words */
     char expected[DRILL_TEXT];
     /* the score, each -1 where it does not apply */
@@ -85,6 +107,15 @@ typedef struct drill_result {
 /* Run and read. The result is judged also when this fails: what went wrong is then its first difference. */
 void drill_run(drill_result *result, const drill_settings *settings);
 void drill_release(drill_result *result);
+
+/* The trainer's command into result->words, `more` behind the scenario's own options. 0 when there is no room. */
+int drill_command(drill_result *result, const drill_settings *settings, const char *more);
+/* Folder of the checkpoints of this scenario. */
+void drill_saves_folder(const drill_result *result, char out[FB_OS_PATH_MAX]);
+/* Start a command of this result with its output in `path`, without `firstbad run`, and wait. 0 when it ended with exit code 0. */
+int drill_run_plain(drill_result *result, const char *path);
+/* After the training of a DRILL_SAVED scenario: spoil, ask, and judge what was answered. */
+void drill_saved(drill_result *result, const drill_settings *settings);
 
 void drill_judge(drill_result *result, const drill_settings *settings);
 __attribute__((format(printf, 2, 3))) void drill_differs(drill_result *result, const char *format, ...);

@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ckpt/ckpt.h"
 #include "drill.h"
 #include "evidence/site.h"
+#include "registry/registry.h"
 
 int drill_passed(const drill_result *result)
 {
@@ -397,6 +399,14 @@ static void say_expected(drill_result *result)
                        scenario->probing ? ", probing skips apart" : "");
         return;
     }
+    if (scenario->how == DRILL_SAVED) {
+        (void)snprintf(result->expected, DRILL_TEXT,
+                       "a scan of step %" PRId64 " says %s%s%s; it is %s, and step %" PRId64 " is resumed from", scenario->spoilt,
+                       fb_ckpt_outcome_name(scenario->outcome), scenario->outcome == FB_CKPT_NON_FINITE ? ", " : "",
+                       scenario->outcome == FB_CKPT_NON_FINITE ? scenario->site : "", fb_registry_state_name(scenario->state),
+                       scenario->resume);
+        return;
+    }
     if (scenario->how == DRILL_KILLED) {
         (void)snprintf(result->expected, DRILL_TEXT, "step %" PRId64 ", no vote of rank %d, nobody updates", result->truth_step,
                        result->truth_rank);
@@ -418,6 +428,10 @@ static void say_got(drill_result *result)
         if (drill_passed(result))
             (void)snprintf(result->got, DRILL_TEXT, "nothing fired, %" PRIu64 " probing skips", result->probing);
         else (void)snprintf(result->got, DRILL_TEXT, "%s", result->differences[0]);
+    } else if (result->scenario->how == DRILL_SAVED) {
+        (void)snprintf(result->got, DRILL_TEXT, "the scan says %.150s; it is %s, and step %" PRId64 " is resumed from",
+                       result->saved_place[0] ? result->saved_place : "nothing", fb_registry_state_name(result->saved_state),
+                       result->resume_step);
     } else if (result->scenario->how == DRILL_KILLED) {
         if (result->detected == 1)
             (void)snprintf(result->got, DRILL_TEXT, "step %" PRId64 ", no vote of rank %d", result->truth_step, result->truth_rank);
@@ -446,6 +460,11 @@ void drill_judge(drill_result *result, const drill_settings *settings)
     if (check_presence(result)) {
         if (how == DRILL_KILLED) {
             check_killed(result);
+        } else if (how == DRILL_SAVED) {
+            check_planted(result);
+            if (!result->scenario->plant) check_steps(result);
+            if (!result->scenario->plant) check_verdicts(result);
+            check_exit(result);
         } else if (result->truth_step >= 0) {
             check_planted(result);
             check_steps(result);

@@ -9,6 +9,7 @@
 #include "cli.h"
 #include "drill.h"
 #include "evidence/site.h"
+#include "registry/registry.h"
 
 /* Widths of the columns; a line fits into 100. */
 #define LINE "%2d %-33.33s %4s %4s %-7s %-28s %-9s %-4s"
@@ -62,11 +63,24 @@ static void line_of_silence(const drill_result *result)
            result->proven ? "same" : "-");
 }
 
+static void line_of_saved(const drill_result *result)
+{
+    static const char prefix[] = "optimizer.";
+    const char *place = result->saved_place;
+    char step[24];
+    (void)snprintf(step, sizeof step, "%" PRId64, result->resume_step);
+    if (strncmp(place, prefix, sizeof prefix - 1) == 0) place += sizeof prefix - 1; /* the column is narrow */
+    printf(LINE, result->number, result->scenario->fault, result->resume_step < 0 ? "-" : step, "-", "ckpt", place,
+           result->saved_state == FB_CKPT_QUARANTINED ? "put aside" : fb_registry_state_name(result->saved_state),
+           drill_passed(result) ? "safe" : "?");
+}
+
 void drill_print_line(const drill_result *result, int32_t ranks, int verbose)
 {
     int shown = result->difference_count < DRILL_DIFFERENCES ? result->difference_count : DRILL_DIFFERENCES;
     int32_t how = result->scenario->how;
     if (how == DRILL_HEALTHY) line_of_silence(result);
+    else if (how == DRILL_SAVED) line_of_saved(result);
     else if (how == DRILL_KILLED) line_of_killed(result);
     else if (result->has_first) line_of_fault(result, ranks);
     else printf(LINE, result->number, result->scenario->fault, "-", "-", "-", "not found", "-", "-");
@@ -135,6 +149,9 @@ static void json_scenario(fb_json *json, const drill_result *result)
     for (int i = 0; i < shown; i++) fb_json_string(json, result->differences[i]);
     fb_json_array_end(json);
     json_finding(json, result);
+    fb_json_key(json, "resume_step");
+    if (result->scenario->how == DRILL_SAVED && result->resume_step >= 0) fb_json_int(json, result->resume_step);
+    else fb_json_null(json);
     fb_json_key_uint(json, "probing_skips", result->probing);
     fb_json_key_int(json, "exit", result->job.exit_code);
     fb_json_key_double(json, "seconds", (double)result->ms / 1000);

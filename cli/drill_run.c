@@ -53,15 +53,21 @@ static int add_path(drill_result *result, int *count, size_t *used, const char *
     return 1;
 }
 
+void drill_saves_folder(const drill_result *result, char out[FB_OS_PATH_MAX])
+{
+    (void)snprintf(out, FB_OS_PATH_MAX, "%.*s-checkpoints", (int)(strlen(result->log) - strlen(".log")), result->log);
+}
+
 /* Later options of the trainer win over earlier ones, so that a scenario can have its own shape. */
-static int make_command(drill_result *result, const drill_settings *settings, const char *more)
+int drill_command(drill_result *result, const drill_settings *settings, const char *more)
 {
     const drill_scenario *scenario = result->scenario;
     char ranks[32], steps[48], saving[48], precision[32] = "", saves[FB_OS_PATH_MAX];
     int count = 0;
     size_t used = 0;
-    (void)snprintf(saving, sizeof saving, "--save-every %d --out", DRILL_SAVE_EVERY);
-    (void)snprintf(saves, sizeof saves, "%.*s-checkpoints", (int)(strlen(result->log) - strlen(".log")), result->log);
+    (void)snprintf(saving, sizeof saving, "--save-every %d --out",
+                   scenario->how == DRILL_SAVED ? DRILL_SAVE_OFTEN : DRILL_SAVE_EVERY);
+    drill_saves_folder(result, saves);
     (void)snprintf(ranks, sizeof ranks, "-n %d", settings->ranks);
     (void)snprintf(steps, sizeof steps, "--steps %" PRId64, scenario->steps);
     if (settings->precision && !scenario->any_precision)
@@ -111,27 +117,32 @@ static int64_t first_bad_loss(const char *path)
     return found;
 }
 
+int drill_run_plain(drill_result *result, const char *path)
+{
+    process child = {0, 0, 0};
+    const fb_os *os = fb_os_posix();
+    int64_t fd = fb_os_open(os, path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    fb_pair env[] = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
+    int why = fd < 0 ? (int)-fd : process_start(&child, result->words, env, geteuid() == 0 ? 2 : 0, (int)fd);
+    if (fd >= 0) (void)os->close(os->ctx, (int)fd);
+    if (why) {
+        drill_differs(result, "a training without firstbad could not be started: %s", strerror(why));
+        return 0;
+    }
+    if (!process_wait_ms(&child, SCENARIO_MS)) process_end(&child, GRACE_MS);
+    return process_exit_code(&child) == 0;
+}
+
 /* The same training without firstbad: when its loss stops being a number, the guard must have spoken, and not a step later. */
 static void run_twin(drill_result *result, const drill_settings *settings)
 {
     char path[FB_OS_PATH_MAX + 8];
-    process child;
-    int64_t fd;
-    const fb_os *os = fb_os_posix();
     (void)snprintf(path, sizeof path, "%s.twin", result->log);
-    fd = fb_os_open(os, path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (fd < 0 || !make_command(result, settings, "--no-guard")) {
+    if (!drill_command(result, settings, "--no-guard")) {
         drill_differs(result, "the unguarded twin could not be prepared");
         return;
     }
-    fb_pair env[] = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
-    int why = process_start(&child, result->words, env, geteuid() == 0 ? 2 : 0, (int)fd);
-    (void)os->close(os->ctx, (int)fd);
-    if (why) {
-        drill_differs(result, "the unguarded twin could not be started: %s", strerror(why));
-        return;
-    }
-    if (!process_wait_ms(&child, SCENARIO_MS)) process_end(&child, GRACE_MS);
+    (void)drill_run_plain(result, path); /* it may well end badly: what it printed is the truth */
     result->truth_step = first_bad_loss(path);
     if (result->truth_step < 0) drill_differs(result, "the unguarded twin never printed a loss that is no number");
 }
@@ -231,8 +242,9 @@ void drill_run(drill_result *result, const drill_settings *settings)
     result->options.max_skips = scenario->max_skips;
     result->options.command = result->words;
     make_plant(result);
-    if (make_command(result, settings, "")) start_and_wait(result, settings);
+    if (drill_command(result, settings, "")) start_and_wait(result, settings);
     else drill_differs(result, "the command is too long");
+    if (scenario->how == DRILL_SAVED) drill_saved(result, settings);
     result->options.run_id = NULL;
     result->ms = process_now_ms() - begun;
 }
