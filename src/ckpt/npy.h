@@ -15,9 +15,10 @@ enum { FB_NPY_HEADER_MAX = 65536 + 12 };
  * Parse magic, version and header from the first bytes of an array.
  * head      the first min(bytes, FB_NPY_HEADER_MAX) bytes.
  * bytes     of the whole array, header included: shape and format must fill it exactly.
- * base      offset in the file, for errors. name: of the array ("weight"; "" for a file of one array).
- * Errors: FB_E_CORRUPT, FB_E_LIMIT, FB_E_NOMEM; FB_E_UNSUPPORTED for arrays of Python objects (a pickle follows) and formats without a
- * meaning of ours, such as long double.
+ * base      offset in the file, for errors. name: of the array ("weight"; "" for a file of one array, whose
+ *           tensor is called "array" then).
+ * Errors: FB_E_CORRUPT, FB_E_LIMIT, FB_E_NOMEM; FB_E_UNSUPPORTED for arrays of Python objects (a pickle follows) and formats
+ * without a meaning of ours, such as long double.
  */
 fb_status fb_npy_parse(fb_npy **out, const uint8_t *head, size_t head_bytes, uint64_t bytes, uint64_t base, const char *name,
                        const char *path, fb_error *err);
