@@ -6,7 +6,8 @@ const fb_ckpt_reader *fb_ckpt_reader_find(const uint8_t *head, size_t head_bytes
     /* In the order in which they are asked. Formats with a magic number come first; those that only look plausible, last: the length
        of a safetensors header is any eight bytes, and a bare pickle shows two. */
     static const fb_ckpt_reader *const readers[] = {
-        &fb_ckpt_safetensors,
+        &fb_ckpt_npy,          &fb_ckpt_gguf,        &fb_ckpt_npz,    &fb_ckpt_torch_zip,
+        &fb_ckpt_torch_legacy, &fb_ckpt_safetensors, &fb_ckpt_pickle, &fb_ckpt_flax,
     };
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
         if (readers[i]->detect && readers[i]->detect(head, head_bytes, file_bytes)) return readers[i];
