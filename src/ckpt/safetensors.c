@@ -79,6 +79,7 @@ typedef struct state {
     uint64_t next;
     fb_ckpt_tensor *batch; /* the tensors of the last extent */
     int seen_metadata;
+    int64_t step; /* that __metadata__ names; -1: none */
 } state;
 
 static int safetensors_detect(const uint8_t *head, size_t head_bytes, uint64_t file_bytes)
@@ -265,10 +266,28 @@ static fb_status read_entry(state *s, entry *e, fb_error *err)
     return check_entry(s, e, &token, err);
 }
 
+static int names_step(const fb_json_token *key)
+{
+    return fb_json_is(key, "step") || fb_json_is(key, "global_step") || fb_json_is(key, "iteration");
+}
+
+/* A decimal that a step can be, else -1: what stands there is free text. */
+static int64_t step_of(const fb_json_token *text)
+{
+    int64_t value = 0;
+    if (text->text_bytes == 0 || text->text_bytes > 15) return -1;
+    for (size_t i = 0; i < text->text_bytes; i++) {
+        if (text->text[i] < '0' || text->text[i] > '9') return -1;
+        value = value * 10 + (text->text[i] - '0');
+    }
+    return value;
+}
+
 static fb_status read_metadata(state *s, const fb_json_token *key, fb_error *err)
 {
     fb_json_token token;
     fb_status status;
+    int is_step = 0;
     if (s->seen_metadata) return REFUSE(s, key, err, "read safetensors %s: __metadata__ stands there twice", s->path);
     s->seen_metadata = 1;
     if ((status = next_token(s, &token, err)) != FB_OK) return status;
@@ -279,6 +298,8 @@ static fb_status read_metadata(state *s, const fb_json_token *key, fb_error *err
         if (token.type != FB_JSON_KEY && token.type != FB_JSON_STRING) {
             return REFUSE(s, &token, err, "read safetensors %s: __metadata__ may hold texts alone", s->path);
         }
+        if (token.type == FB_JSON_STRING && is_step) s->step = step_of(&token);
+        is_step = token.type == FB_JSON_KEY && names_step(&token);
     }
 }
 
@@ -446,6 +467,7 @@ static fb_status safetensors_open(void **out, const fb_ckpt_range *range, const 
     s->path = file->path;
     s->base = range->offset_bytes;
     s->size = range->bytes;
+    s->step = -1;
     s->count_max = options->tensors_max ? options->tensors_max : TENSORS_MAX;
     if (s->count_max > UINT32_MAX) s->count_max = UINT32_MAX;
     status = load_header(s, bytes_max < HEADER_BYTES_CAP ? bytes_max : HEADER_BYTES_CAP, err);
@@ -494,10 +516,22 @@ static fb_status safetensors_next(void *state_, fb_ckpt_extent *extent, fb_error
     return FB_OK;
 }
 
+static int safetensors_remark(void *state_, uint64_t i, fb_ckpt_remark *remark)
+{
+    const state *s = state_;
+    if (i > 0 || s->step < 0) return 0;
+    remark->kind = FB_CKPT_REMARK_FACT;
+    remark->name = FB_CKPT_FACT_STEP;
+    remark->text = "";
+    remark->value = (double)s->step;
+    return 1;
+}
+
 const fb_ckpt_reader fb_ckpt_safetensors = {
     .format = "safetensors",
     .detect = safetensors_detect,
     .open = safetensors_open,
     .next = safetensors_next,
+    .remark = safetensors_remark,
     .close = safetensors_close,
 };
