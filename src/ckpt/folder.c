@@ -1,306 +1,462 @@
 /*
- * A folder as one checkpoint: all files in it, in the order of their names, and what an index or the numbering of the shards says
- * must be there. A checkpoint with a shard missing, or with a file in it that nobody looked at, is never clean.
+ * A folder as one checkpoint: all files in it, in the order of their names. What must be there, and what belongs together, is known
+ * by the layouts (layout.h). A checkpoint with a shard missing, or with a file in it that nobody looked at, is never clean.
  */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/hash_stream.h"
-#include "ckpt/index.h"
-#include "ckpt/order.h"
-#include "ckpt/scan.h"
+#include "ckpt/companions.h"
+#include "ckpt/layout.h"
+#include "ckpt/rank_name.h"
 
-static const uint64_t FILES_MAX = 100000;
-static const char INDEX_NAMES[] = "*.safetensors.index.json";
+static const uint64_t FILES_MAX = 200000;
 
-typedef struct folder {
-    fb_ckpt_scan *scan;
-    const char *path;
-    char **names;
-    uint64_t count, room, count_max;
-    uint32_t *order;
-    fb_hash_stream *digest;
-    fb_ckpt_index **indices;
-    uint64_t index_count;
-    const char *current; /* name of the file that is being scanned */
-    fb_status status;    /* of what happened inside callbacks */
-    fb_error *err;
-} folder;
+/* ---- services for the layouts ----------------------------------------------------------------------------------------------- */
 
-/* ---- names ------------------------------------------------------------------------------------------------------------------ */
-
-static int64_t take_name(void *arg, const char *name)
+fb_folder_plan *fb_folder_plan_of(fb_folder *f, const fb_tree_file *file)
 {
-    folder *f = arg;
-    if (f->count == f->count_max) {
-        f->status = fb_fail(f->err, FB_E_LIMIT, "scan %s: more than %llu files", f->path, (unsigned long long)f->count_max);
-        return 1;
-    }
-    if (f->count == f->room) {
-        uint64_t room = f->room ? f->room * 2 : 64;
-        char **grown = fb_realloc(f->names, (size_t)room * sizeof *grown);
-        if (!grown) f->status = fb_fail(f->err, FB_E_NOMEM, "scan %s: no memory for %llu names", f->path, (unsigned long long)room);
-        if (!grown) return 1;
-        f->names = grown;
-        f->room = room;
-    }
-    f->names[f->count] = fb_strdup(name);
-    if (!f->names[f->count]) f->status = fb_fail(f->err, FB_E_NOMEM, "scan %s: no memory for a name", f->path);
-    if (!f->names[f->count]) return 1;
-    f->count++;
-    return 0;
+    return &f->plans[file - f->tree.files];
 }
 
-static int compare_names(const void *ctx, uint32_t a, uint32_t b)
+fb_status fb_folder_path(const fb_folder *f, const char *name, char path[FB_OS_PATH_MAX], fb_error *err)
 {
-    const folder *f = ctx;
-    return strcmp(f->names[a], f->names[b]);
-}
-
-static fb_status list(folder *f, fb_error *err)
-{
-    const fb_os *os = f->scan->os;
-    int64_t got;
-    f->err = err;
-    got = os->list(os->ctx, f->path, take_name, f);
-    if (f->status != FB_OK) return f->status;
-    if (got < 0) return fb_fail_os(err, (int)-got, "list folder %s", f->path);
-    f->order = fb_calloc((size_t)f->count, sizeof *f->order);
-    /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
-    f->indices = fb_calloc((size_t)f->count, sizeof *f->indices);
-    f->digest = fb_hash_stream_new();
-    if (!f->order || !f->indices || !f->digest) {
-        return fb_fail(err, FB_E_NOMEM, "scan %s: no memory for %llu files", f->path, (unsigned long long)f->count);
-    }
-    for (uint64_t i = 0; i < f->count; i++) f->order[i] = (uint32_t)i;
-    fb_ckpt_sort(f->order, f->count, compare_names, f);
+    if (*name) return fb_os_join(path, FB_OS_PATH_MAX, f->tree.path, name, err);
+    if (strlen(f->tree.path) >= FB_OS_PATH_MAX) return fb_fail(err, FB_E_LIMIT, "scan %.300s: the path is too long", f->tree.path);
+    memcpy(path, f->tree.path, strlen(f->tree.path) + 1);
     return FB_OK;
 }
 
-static void release(folder *f)
+void fb_folder_unreadable(fb_folder *f, const char *format, ...)
 {
-    for (uint64_t i = 0; i < f->count; i++) fb_free(f->names[i]);
-    for (uint64_t i = 0; i < f->index_count; i++) fb_ckpt_index_free(f->indices[i]);
-    fb_free(f->names);
-    fb_free(f->order);
-    fb_free(f->indices);
-    fb_hash_stream_free(f->digest);
+    char text[800];
+    fb_error reason;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    (void)fb_fail(&reason, FB_E_CORRUPT, "scan %s: %s", f->tree.path, text);
+    fb_ckpt_scan_outcome(f->scan, FB_CKPT_UNREADABLE, &reason);
 }
 
-static void digest_file(folder *f, const char *name, uint64_t size_bytes, uint64_t digest)
+void fb_folder_unscanned(fb_folder *f, const char *name, const char *why)
 {
-    uint8_t numbers[16];
-    for (unsigned i = 0; i < 8; i++) {
-        numbers[i] = (uint8_t)(size_bytes >> (8 * i));
-        numbers[8 + i] = (uint8_t)(digest >> (8 * i));
+    char path[FB_OS_PATH_MAX];
+    if (fb_folder_path(f, name, path, NULL) != FB_OK) (void)snprintf(path, sizeof path, "%.4000s", name);
+    fb_ckpt_scan_unscanned(f->scan, path, "", why);
+}
+
+void fb_folder_note(fb_folder *f, const char *name, const char *format, ...)
+{
+    char path[FB_OS_PATH_MAX], text[800];
+    va_list args;
+    if (!f->sink.note) return;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (fb_folder_path(f, name, path, NULL) != FB_OK) (void)snprintf(path, sizeof path, "%.4000s", name);
+    f->sink.note(f->sink.ctx, path, text);
+}
+
+void fb_folder_format(fb_folder *f, const char *format)
+{
+    size_t used = strlen(f->format);
+    if (used && strstr(f->format, format)) return;
+    if (used + strlen(format) + 4 > sizeof f->format) return;
+    (void)snprintf(f->format + used, sizeof f->format - used, "%s%s", used ? " + " : "", format);
+}
+
+void fb_folder_step(fb_folder *f, int64_t step)
+{
+    int64_t *known = &f->scan->summary->step;
+    if (f->step_unclear) return;
+    if (*known >= 0 && *known != step) f->step_unclear = 1;
+    *known = f->step_unclear ? -1 : step;
+}
+
+fb_status fb_folder_keep(fb_folder *f, void *what, void (*release)(void *), fb_error *err)
+{
+    fb_folder_kept *kept = fb_pool_take(&f->pool, sizeof *kept);
+    if (!kept) {
+        release(what);
+        return fb_fail(err, FB_E_NOMEM, "scan %s: no memory", f->tree.path);
     }
-    fb_hash_stream_add(f->digest, name, strlen(name) + 1);
-    fb_hash_stream_add(f->digest, numbers, sizeof numbers);
+    kept->what = what;
+    kept->release = release;
+    kept->next = f->kept;
+    f->kept = kept;
+    return FB_OK;
 }
 
-/* ---- what must be there ----------------------------------------------------------------------------------------------------- */
-
-static int has_file(const folder *f, const char *name)
+static void tap_all(const fb_folder *f, const char *path, const uint8_t *data, uint64_t bytes)
 {
-    uint64_t low = 0, high = f->count;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        int order = strcmp(f->names[f->order[middle]], name);
-        if (order == 0) return 1;
-        if (order < 0) low = middle + 1;
-        else high = middle;
+    const fb_ckpt_options *o = &f->scan->options;
+    if (!o->tap) return;
+    if (bytes) o->tap(o->tap_ctx, path, data, (size_t)bytes, 0);
+    o->tap(o->tap_ctx, path, NULL, 0, 1);
+}
+
+static fb_status load(fb_folder *f, const fb_tree_file *file, const char *path, uint64_t bytes_max, uint8_t **data, uint64_t *bytes,
+                      fb_error *err)
+{
+    enum { WINDOW_BYTES = 65536 };
+    fb_folder_plan *plan = fb_folder_plan_of(f, file);
+    fb_ckpt_file in;
+    fb_status status = fb_ckpt_file_open(&in, f->scan->os, path, WINDOW_BYTES, err);
+    int64_t got;
+    if (status != FB_OK) return status;
+    *bytes = plan->size_bytes = in.info.size_bytes;
+    if (f->scan->options.sync && (got = fb_os_fsync(f->scan->os, in.fd)) < 0) {
+        status = fb_fail_os(err, (int)-got, "make checkpoint %s durable", path);
+    } else if (*bytes > bytes_max) {
+        status = fb_fail(err, FB_E_LIMIT, "read %s: %llu bytes, at most %llu are taken", path, (unsigned long long)*bytes,
+                         (unsigned long long)bytes_max);
+    } else if ((*data = fb_calloc((size_t)*bytes + 1, 1)) == NULL) {
+        status = fb_fail(err, FB_E_NOMEM, "read %s: no memory for %llu bytes", path, (unsigned long long)*bytes);
     }
-    return 0;
+    if (status == FB_OK) status = fb_ckpt_file_read(&in, 0, *data, (size_t)*bytes, err);
+    if (status == FB_OK) status = fb_ckpt_file_finish(&in, &plan->digest, err);
+    if (status == FB_OK && plan->counts) tap_all(f, path, *data, *bytes);
+    fb_ckpt_file_close(&in);
+    return status;
 }
 
-/* Indices are read first: what they say is compared with each tensor as it passes. */
-static fb_status load_indices(folder *f, fb_error *err)
+fb_status fb_folder_load(fb_folder *f, const fb_tree_file *file, int counts, uint64_t bytes_max, uint8_t **data, uint64_t *bytes,
+                         fb_error *err)
 {
-    for (uint64_t i = 0; i < f->count; i++) {
-        const char *name = f->names[f->order[i]];
-        char path[FB_OS_PATH_MAX];
-        uint64_t size = 0, digest = 0;
+    char path[FB_OS_PATH_MAX];
+    fb_folder_plan *plan = fb_folder_plan_of(f, file);
+    fb_error reason;
+    fb_status status = fb_folder_path(f, file->name, path, err);
+    *data = NULL;
+    *bytes = 0;
+    if (status != FB_OK) return status;
+    plan->take = FB_TAKE_READ;
+    plan->counts = counts;
+    status = load(f, file, path, bytes_max, data, bytes, &reason);
+    if (status == FB_OK) return FB_OK;
+    fb_free(*data);
+    *data = NULL;
+    if (fb_ckpt_outcome_of(status) >= 0) {
+        fb_ckpt_scan_outcome(f->scan, fb_ckpt_outcome_of(status), &reason);
+        return FB_OK;
+    }
+    if (err) *err = reason;
+    return status;
+}
+
+/* ---- what passes through ---------------------------------------------------------------------------------------------------- */
+
+static void on_finding(void *ctx, const fb_ckpt_finding *finding)
+{
+    fb_folder *f = ctx;
+    fb_ckpt_finding mine = *finding;
+    fb_layout_deepspeed_finding(f, &mine);
+    if (f->sink.finding) f->sink.finding(f->sink.ctx, &mine);
+}
+
+static void on_unscanned(void *ctx, const char *file, const char *tensor, const char *why)
+{
+    fb_folder *f = ctx;
+    if (f->sink.unscanned) f->sink.unscanned(f->sink.ctx, file, tensor, why);
+}
+
+static void on_tensor(void *ctx, const char *file, const struct fb_ckpt_tensor *tensor, const fb_ckpt_stats *stats)
+{
+    fb_folder *f = ctx;
+    if (f->sink.tensor) f->sink.tensor(f->sink.ctx, file, tensor, stats);
+}
+
+static void on_note(void *ctx, const char *file, const char *text)
+{
+    fb_folder *f = ctx;
+    if (f->sink.note) f->sink.note(f->sink.ctx, file, text);
+}
+
+static void on_security(void *ctx, const char *file, const char *import, const char *text)
+{
+    fb_folder *f = ctx;
+    if (f->sink.security) f->sink.security(f->sink.ctx, file, import, text);
+}
+
+static void on_file(void *ctx, const char *file, const char *format, int32_t outcome, uint64_t bytes, uint64_t digest,
+                    const fb_error *reason)
+{
+    fb_folder *f = ctx;
+    if (f->sink.file) f->sink.file(f->sink.ctx, file, format, outcome, bytes, digest, reason);
+}
+
+static void on_progress(void *ctx, const char *file, uint64_t done_bytes, uint64_t total_bytes)
+{
+    fb_folder *f = ctx;
+    if (f->sink.progress) f->sink.progress(f->sink.ctx, file, done_bytes, total_bytes);
+}
+
+static void put_between(fb_folder *f)
+{
+    const fb_ckpt_sink between = {.ctx = f,
+                                  .finding = on_finding,
+                                  .tensor = on_tensor,
+                                  .unscanned = on_unscanned,
+                                  .note = on_note,
+                                  .security = on_security,
+                                  .file = on_file,
+                                  .progress = on_progress};
+    f->sink = f->scan->sink;
+    f->scan->sink = between;
+    if (!f->sink.progress) f->scan->sink.progress = NULL;
+    if (!f->sink.tensor) f->scan->sink.tensor = NULL;
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------------------ */
+
+/* A link to something below the folder is read there; what lies outside is no part of this folder. */
+static fb_status take_other(fb_folder *f, const fb_tree_file *file, const char *path)
+{
+    const fb_os *os = f->scan->os;
+    char target[FB_OS_PATH_MAX], root[FB_OS_PATH_MAX];
+    size_t n;
+    if (os->readlink(os->ctx, path, target, sizeof target) < 0) {
+        fb_folder_unscanned(f, file->name, "no regular file");
+        return FB_OK;
+    }
+    if (os->realpath(os->ctx, path, target, sizeof target) >= 0 && os->realpath(os->ctx, f->tree.path, root, sizeof root) >= 0) {
+        n = strlen(root);
+        if (strncmp(target, root, n) == 0 && (target[n] == '/' || target[n] == '\0' || n == 1)) {
+            fb_folder_note(f, file->name, "a symbolic link to something in this folder, which is read under its own name");
+            return FB_OK;
+        }
+    }
+    fb_folder_unscanned(f, file->name, "it is a symbolic link, which is not followed");
+    return FB_OK;
+}
+
+/* Files whose name promises a format, and whose bytes do not keep it. Returns 1 when there is nothing more to read. */
+static fb_status check_promise(fb_folder *f, const fb_tree_file *file, const char *path, int *done, fb_error *err)
+{
+    static const char pointer[] = "version https://git-lfs.github.com/spec/";
+    uint8_t head[FB_CKPT_HEAD_BYTES];
+    fb_ckpt_file in;
+    fb_status status;
+    size_t bytes;
+    *done = 0;
+    if (!fb_promises_numbers(file->base)) return FB_OK;
+    if (file->size_bytes == 0) {
+        fb_folder_unreadable(f, "%.300s is empty: the save did not finish", file->name);
+        *done = 1;
+        return FB_OK;
+    }
+    if ((status = fb_ckpt_file_open(&in, f->scan->os, path, sizeof head, err)) != FB_OK) return status;
+    bytes = in.info.size_bytes < sizeof head ? (size_t)in.info.size_bytes : sizeof head;
+    status = fb_ckpt_file_read(&in, 0, head, bytes, err);
+    if (status == FB_OK && bytes > sizeof pointer && memcmp(head, pointer, sizeof pointer - 1) == 0) {
+        fb_folder_unreadable(f, "%.300s is a pointer of Git LFS, and not the file itself: fetch it with `git lfs pull`",
+                             file->name);
+        *done = 1;
+    } else if (status == FB_OK && fb_promises_one_format(file->base) && !fb_ckpt_reader_find(head, bytes, in.info.size_bytes)) {
+        fb_folder_unreadable(f, "%.300s does not begin as such a file does: it is torn, or something else", file->name);
+        *done = 1;
+    }
+    fb_ckpt_file_close(&in);
+    if (status == FB_E_CORRUPT) { /* it shrinks while we look */
+        fb_folder_unreadable(f, "%.300s became shorter while it was read", file->name);
+        *done = 1;
+        status = FB_OK;
+    }
+    return status;
+}
+
+static fb_status take_by_content(fb_folder *f, const fb_tree_file *file, const char *path, fb_folder_plan *plan, fb_error *err)
+{
+    int is_part = 0, done;
+    fb_status status;
+    if (fb_is_companion(file->name)) return FB_OK;
+    if ((status = check_promise(f, file, path, &done, err)) != FB_OK) return status;
+    if (done) return FB_OK;
+    status = fb_ckpt_scan_file(f->scan, path, fb_ckpt_name_fits("*.safetensors", file->base) ? FB_CKPT_EXPECTED : FB_CKPT_BESIDE,
+                               &is_part, &plan->size_bytes, &plan->digest, err);
+    plan->counts = is_part;
+    return status;
+}
+
+static fb_status take_file(fb_folder *f, const fb_tree_file *file, fb_error *err)
+{
+    fb_folder_plan *plan = fb_folder_plan_of(f, file);
+    char path[FB_OS_PATH_MAX];
+    fb_status status;
+    if (plan->take == FB_TAKE_READ || plan->take == FB_TAKE_PASS) return FB_OK;
+    if ((status = fb_folder_path(f, file->name, path, err)) != FB_OK) return status;
+    f->now = file;
+    if (file->kind != FB_OS_FILE) return take_other(f, file, path);
+    if (plan->take == FB_TAKE_BY_CONTENT) return take_by_content(f, file, path, plan, err);
+    plan->counts = 1;
+    return fb_ckpt_scan_file_as(f->scan, path, plan->reader, plan->setup, &plan->size_bytes, &plan->digest, err);
+}
+
+static fb_status take_files(fb_folder *f, fb_error *err)
+{
+    uint64_t done_bytes = 0;
+    f->scan->total_bytes = f->tree.bytes;
+    for (uint64_t i = 0; i < f->tree.count; i++) {
         fb_error reason;
         fb_status status;
-        if (!fb_ckpt_name_fits(INDEX_NAMES, name)) continue;
-        if ((status = fb_os_join(path, sizeof path, f->path, name, err)) != FB_OK) return status;
-        status = fb_ckpt_index_load(&f->indices[f->index_count], f->scan->os, path, &size, &digest, &reason);
-        if (status == FB_OK) {
-            f->index_count++;
-        } else if (fb_ckpt_outcome_of(status) >= 0) {
-            fb_ckpt_scan_outcome(f->scan, fb_ckpt_outcome_of(status), &reason);
-        } else {
+        f->scan->done_bytes = done_bytes;
+        status = take_file(f, &f->tree.files[i], &reason);
+        if (status == FB_E_NOTFOUND) { /* it was there when the folder was listed */
+            fb_folder_unreadable(f, "%.300s was removed while the folder was read", f->tree.files[i].name);
+            status = FB_OK;
+        }
+        if (status != FB_OK) {
             if (err) *err = reason;
             return status;
         }
-        digest_file(f, name, size, digest);
+        if (f->plans[i].take != FB_TAKE_PASS || !f->only_index) done_bytes += f->tree.files[i].size_bytes;
+        if (f->scan->done) return FB_OK;
     }
     return FB_OK;
-}
-
-static void incomplete(folder *f, const fb_error *reason)
-{
-    fb_ckpt_scan_outcome(f->scan, FB_CKPT_UNREADABLE, reason);
-}
-
-static void check_shards_of(folder *f, const fb_ckpt_index *index)
-{
-    const char *name;
-    fb_error reason;
-    for (uint64_t i = 0; (name = fb_ckpt_index_file(index, i)) != NULL; i++) {
-        if (has_file(f, name)) continue;
-        (void)fb_fail(&reason, FB_E_CORRUPT, "scan %s: the index names the file %.200s, which is missing", f->path, name);
-        incomplete(f, &reason);
-    }
-}
-
-/* "model-00002-of-00003.safetensors": the parts of such a name. 1 if it is one. */
-static int shard_number(const char *name, size_t *stem, unsigned long *number, unsigned long *of)
-{
-    const char *tail = strstr(name, ".safetensors");
-    const char *digits;
-    char *end;
-    size_t n = tail ? (size_t)(tail - name) : 0;
-    if (!tail || strcmp(tail, ".safetensors") != 0 || n < 15) return 0;
-    digits = tail - 15; /* "-00002-of-00003" */
-    if (digits[0] != '-' || strncmp(digits + 6, "-of-", 4) != 0) return 0;
-    for (int i = 1; i < 15; i++) {
-        if (i >= 6 && i < 10) continue;
-        if (digits[i] < '0' || digits[i] > '9') return 0;
-    }
-    *number = strtoul(digits + 1, &end, 10);
-    *of = strtoul(digits + 10, &end, 10);
-    *stem = n - 15;
-    return 1;
-}
-
-/* Without an index the numbering itself says how many there must be. Each shard asks for the next one, so one missing is found
- * once. */
-static void check_numbering(folder *f)
-{
-    for (uint64_t i = 0; i < f->count; i++) {
-        const char *name = f->names[i];
-        unsigned long number, of;
-        size_t stem;
-        char next[FB_OS_PATH_MAX];
-        fb_error reason;
-        if (!shard_number(name, &stem, &number, &of) || stem > 1000) continue;
-        number = number >= of ? 1 : number + 1; /* round, so that a missing first one is asked for too */
-        (void)snprintf(next, sizeof next, "%.*s-%05lu-of-%05lu.safetensors", (int)stem, name, number, of);
-        if (has_file(f, next)) continue;
-        (void)fb_fail(&reason, FB_E_CORRUPT, "scan %s: by its name %.200s has %lu parts, and %.200s is missing", f->path, name, of,
-                      next);
-        incomplete(f, &reason);
-    }
-}
-
-/* ---- tensors against the index ---------------------------------------------------------------------------------------------- */
-
-static void meet_tensor(void *ctx, const char *tensor)
-{
-    folder *f = ctx;
-    char text[FB_CKPT_NAME_MAX];
-    for (uint64_t i = 0; i < f->index_count; i++) {
-        const char *file;
-        if (!fb_ckpt_index_names_file(f->indices[i], f->current)) continue;
-        file = fb_ckpt_index_meet(f->indices[i], tensor, f->current);
-        if (file && strcmp(file, f->current) == 0) continue;
-        if (file) (void)snprintf(text, sizeof text, "tensor %.400s is here, and the index puts it into %.400s", tensor, file);
-        else (void)snprintf(text, sizeof text, "tensor %.400s is here, and the index does not list it", tensor);
-        if (f->scan->sink.note) f->scan->sink.note(f->scan->sink.ctx, f->current, text);
-    }
-}
-
-static void check_missing_tensors(folder *f, const fb_ckpt_index *index)
-{
-    uint64_t count;
-    const char *file, *tensor = fb_ckpt_index_missing(index, &file, &count);
-    fb_error reason;
-    if (!tensor) return;
-    (void)fb_fail(&reason, FB_E_CORRUPT,
-                  "scan %s: %llu tensors are not where the index says, first %.200s, which should be in %.200s", f->path,
-                  (unsigned long long)count, tensor, file);
-    incomplete(f, &reason);
 }
 
 /* ---- the folder ------------------------------------------------------------------------------------------------------------- */
 
-static fb_status scan_files(folder *f, fb_error *err)
+/* XXH3 over name, NUL, size and digest of each file that counts, by name. */
+static fb_status digest_all(fb_folder *f, fb_error *err)
 {
-    for (uint64_t i = 0; i < f->count; i++) {
-        char path[FB_OS_PATH_MAX];
-        uint64_t size, digest;
-        int is_part, how;
-        fb_status status;
-        f->current = f->names[f->order[i]];
-        if (fb_ckpt_name_fits(INDEX_NAMES, f->current)) continue;
-        if ((status = fb_os_join(path, sizeof path, f->path, f->current, err)) != FB_OK) return status;
-        how = fb_ckpt_name_fits("*.safetensors", f->current) ? FB_CKPT_EXPECTED : FB_CKPT_BESIDE;
-        if ((status = fb_ckpt_scan_file(f->scan, path, how, &is_part, &size, &digest, err)) != FB_OK) return status;
-        if (is_part) digest_file(f, f->current, size, digest);
+    fb_hash_stream *stream;
+    if ((f->scan->options.flags & FB_CKPT_NO_DIGEST) || f->scan->done) return FB_OK; /* of half a folder it would mean nothing */
+    stream = fb_hash_stream_new();
+    if (!stream) return fb_fail(err, FB_E_NOMEM, "scan %s: no memory for a digest", f->tree.path);
+    for (uint64_t i = 0; i < f->tree.count; i++) {
+        const fb_folder_plan *plan = &f->plans[i];
+        uint8_t numbers[16];
+        if (!plan->counts) continue;
+        for (unsigned b = 0; b < 8; b++) {
+            numbers[b] = (uint8_t)(plan->size_bytes >> (8 * b));
+            numbers[8 + b] = (uint8_t)(plan->digest >> (8 * b));
+        }
+        fb_hash_stream_add(stream, f->tree.files[i].name, strlen(f->tree.files[i].name) + 1);
+        fb_hash_stream_add(stream, numbers, sizeof numbers);
     }
-    return FB_OK;
-}
-
-static fb_status scan_listed(folder *f, fb_error *err)
-{
-    fb_status status = load_indices(f, err);
-    if (status != FB_OK) return status;
-    for (uint64_t i = 0; i < f->index_count; i++) check_shards_of(f, f->indices[i]);
-    check_numbering(f);
-    f->scan->on_tensor = meet_tensor;
-    f->scan->on_tensor_ctx = f;
-    if ((status = scan_files(f, err)) != FB_OK) return status;
-    for (uint64_t i = 0; i < f->index_count; i++) check_missing_tensors(f, f->indices[i]);
-    f->scan->summary->digest = fb_hash_stream_digest(f->digest);
+    f->scan->summary->digest = fb_hash_stream_digest(stream);
+    fb_hash_stream_free(stream);
     return FB_OK;
 }
 
 /* A file that came or went while the others were read would be missing from the verdict. */
-static fb_status still_the_same(const folder *f, const fb_os_info *before, fb_error *err)
+static fb_status still_the_same(fb_folder *f, fb_error *err)
 {
-    fb_os_info now;
-    int64_t got = f->scan->os->stat(f->scan->os->ctx, f->path, &now);
-    if (got < 0) return fb_fail_os(err, (int)-got, "scan %s: look at the folder once more", f->path);
-    if (now.inode != before->inode || now.device != before->device || now.mtime_ns != before->mtime_ns) {
-        return fb_fail_at(err, 0, "scan %s: files came or went while it was read", f->path);
+    int changed = f->tree.changed;
+    for (uint64_t i = 0; i < f->tree.dir_count && !changed; i++) {
+        const fb_tree_dir *d = &f->tree.dirs[i];
+        char path[FB_OS_PATH_MAX];
+        fb_os_info now;
+        int64_t got;
+        fb_status status = fb_folder_path(f, d->name, path, err);
+        if (status != FB_OK) return status;
+        got = f->scan->os->stat(f->scan->os->ctx, path, &now);
+        if (got < 0 && got != -ENOENT) return fb_fail_os(err, (int)-got, "scan %s: look at the folder once more", path);
+        changed = got < 0 || now.inode != d->info.inode || now.device != d->info.device || now.mtime_ns != d->info.mtime_ns;
+    }
+    if (changed) fb_folder_unreadable(f, "files came or went while it was read");
+    return FB_OK;
+}
+
+static fb_status sync_folders(fb_folder *f, fb_error *err)
+{
+    for (uint64_t i = 0; i < f->tree.dir_count && f->scan->options.sync; i++) {
+        char path[FB_OS_PATH_MAX];
+        int64_t got;
+        fb_status status = fb_folder_path(f, f->tree.dirs[i].name, path, err);
+        if (status != FB_OK) return status;
+        if ((got = fb_os_sync_dir(f->scan->os, path)) < 0) return fb_fail_os(err, (int)-got, "make folder %s durable", path);
     }
     return FB_OK;
 }
 
-fb_status fb_ckpt_scan_folder(fb_ckpt_scan *scan, const char *path, fb_error *err)
+/* A folder of several checkpoints is read like one, and its verdict is that of the worst: worth telling. */
+static void tell_collection(fb_folder *f)
 {
-    folder f;
-    fb_os_info before;
-    fb_status status;
-    int64_t got = scan->os->stat(scan->os->ctx, path, &before);
-    if (got < 0) return fb_fail_os(err, (int)-got, "scan %s", path);
-    if (scan->options.sync && (got = fb_os_sync_dir(scan->os, path)) < 0)
-        return fb_fail_os(err, (int)-got, "make folder %s durable", path);
-    memset(&f, 0, sizeof f);
-    f.scan = scan;
-    f.path = path;
-    f.count_max = scan->options.files_max ? scan->options.files_max : FILES_MAX;
-    status = list(&f, err);
-    if (status == FB_OK) status = scan_listed(&f, err);
-    if (status == FB_OK) {
-        fb_error reason;
-        status = still_the_same(&f, &before, &reason);
-        if (status == FB_E_CORRUPT) incomplete(&f, &reason);
-        else if (status != FB_OK && err) *err = reason;
-        if (status == FB_E_CORRUPT) status = FB_OK;
+    static const char *const names[] = {"checkpoint-#", "checkpoint_#", "step-#",  "step_#",
+                                        "global_step#", "iter_#",       "epoch_#", "epoch-#"};
+    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
+        uint64_t number, count = 0;
+        for (uint64_t i = 1; i < f->tree.dir_count; i++) {
+            count += f->tree.dirs[i].parent == 0 && fb_rank_name(names[n], f->tree.dirs[i].name, &number);
+        }
+        if (count < 2) continue;
+        fb_folder_note(f, "", "it holds %llu checkpoints, which were read as one: the verdict is that of the worst",
+                       (unsigned long long)count);
+        return;
     }
-    release(&f);
+}
+
+static fb_status scan_listed(fb_folder *f, fb_error *err)
+{
+    fb_status status;
+    f->plans = fb_calloc((size_t)f->tree.count + 1, sizeof *f->plans);
+    if (!f->plans) return fb_fail(err, FB_E_NOMEM, "scan %s: no memory", f->tree.path);
+    if ((status = sync_folders(f, err)) != FB_OK) return status;
+    if ((status = fb_layout_index(f, f->only_index, err)) != FB_OK) return status;
+    if (!f->only_index) {
+        if ((status = fb_layout_dcp(f, err)) != FB_OK) return status;
+        if ((status = fb_layout_deepspeed(f, err)) != FB_OK) return status;
+        if ((status = fb_layout_megatron(f, err)) != FB_OK) return status;
+        if ((status = fb_layout_huggingface(f, err)) != FB_OK) return status;
+        tell_collection(f);
+    }
+    if ((status = fb_layout_steps(f, err)) != FB_OK) return status;
+    if ((status = take_files(f, err)) != FB_OK) return status;
+    if (!f->scan->done) fb_layout_index_end(f);
+    fb_layout_steps_end(f);
+    if ((status = digest_all(f, err)) != FB_OK) return status;
+    if ((status = still_the_same(f, err)) != FB_OK) return status;
+    (void)snprintf(f->scan->summary->format, sizeof f->scan->summary->format, "%s", *f->format ? f->format : "folder");
+    return FB_OK;
+}
+
+static fb_status scan_folder(fb_ckpt_scan *scan, const char *path, const char *only_index, fb_error *err)
+{
+    fb_folder *f = fb_calloc(1, sizeof *f);
+    fb_error reason;
+    fb_status status;
+    if (!f) return fb_fail(err, FB_E_NOMEM, "scan %s: no memory", path);
+    f->scan = scan;
+    f->only_index = only_index;
+    put_between(f);
+    status = fb_tree_list(&f->tree, scan->os, path, scan->options.files_max ? scan->options.files_max : FILES_MAX, &reason);
+    if (status == FB_OK) status = scan_listed(f, &reason);
+    for (fb_folder_kept *k = f->kept; k; k = k->next) k->release(k->what);
+    scan->sink = f->sink;
+    scan->on_tensor = NULL;
+    scan->on_fact = NULL;
+    fb_tree_release(&f->tree);
+    fb_pool_release(&f->pool);
+    fb_free(f->plans);
+    fb_free(f);
     if (status == FB_E_LIMIT) {
-        fb_error reason;
-        if (err) reason = *err;
-        else (void)fb_fail(&reason, FB_E_LIMIT, "scan %s: too many files, or a path that is too long", path);
         fb_ckpt_scan_outcome(scan, FB_CKPT_LIMIT, &reason);
-        fb_error_clear(err);
         status = FB_OK;
+    } else if (status != FB_OK && err) {
+        *err = reason;
     }
     return status;
+}
+
+fb_status fb_ckpt_scan_folder(fb_ckpt_scan *scan, const char *path, fb_error *err)
+{
+    return scan_folder(scan, path, NULL, err);
+}
+
+fb_status fb_ckpt_scan_index(fb_ckpt_scan *scan, const char *path, fb_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[FB_OS_PATH_MAX];
+    size_t bytes = slash ? (size_t)(slash - path) : 1;
+    if (bytes >= sizeof folder) return fb_fail(err, FB_E_USAGE, "scan %.300s: the path is too long", path);
+    memcpy(folder, slash ? path : ".", bytes);
+    folder[bytes] = '\0';
+    if (slash == path) (void)snprintf(folder, sizeof folder, "/");
+    return scan_folder(scan, folder, slash ? slash + 1 : path, err);
 }

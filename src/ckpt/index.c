@@ -3,12 +3,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "ckpt/file.h"
 #include "ckpt/json_text.h"
 #include "ckpt/order.h"
-
-static const uint64_t INDEX_BYTES_MAX = 100000000;
-enum { BUFFER_BYTES = 65536 };
 
 typedef struct place {
     uint32_t tensor, file; /* places in the text */
@@ -140,41 +136,20 @@ static fb_status sort(fb_ckpt_index *x, fb_error *err)
     return FB_OK;
 }
 
-static fb_status load_text(fb_ckpt_index *x, fb_ckpt_file *file, fb_error *err)
+fb_status fb_ckpt_index_parse(fb_ckpt_index **out, char *text, uint64_t bytes, const char *path, fb_error *err)
 {
-    uint64_t bytes = file->info.size_bytes;
-    if (bytes > INDEX_BYTES_MAX) {
-        return fb_fail(err, FB_E_LIMIT, "read index %s: %llu bytes, at most %llu are taken", file->path, (unsigned long long)bytes,
-                       (unsigned long long)INDEX_BYTES_MAX);
-    }
-    x->text = fb_calloc((size_t)bytes + 1, 1);
-    if (!x->text) return fb_fail(err, FB_E_NOMEM, "read index %s: no memory for %llu bytes", file->path, (unsigned long long)bytes);
-    return fb_ckpt_file_read(file, 0, x->text, (size_t)bytes, err);
-}
-
-fb_status fb_ckpt_index_load(fb_ckpt_index **out, const fb_os *os, const char *path, uint64_t *size_bytes, uint64_t *digest,
-                             fb_error *err)
-{
-    fb_ckpt_file file;
-    fb_ckpt_index *x;
-    fb_status status = fb_ckpt_file_open(&file, os, path, BUFFER_BYTES, err);
+    fb_ckpt_index *x = fb_calloc(1, sizeof *x);
+    fb_status status;
     *out = NULL;
-    if (status != FB_OK) return status;
-    x = fb_calloc(1, sizeof *x);
     if (!x) {
-        (void)fb_fail(err, FB_E_NOMEM, "read index %s: no memory", path);
-        fb_ckpt_file_close(&file);
-        return FB_E_NOMEM;
+        fb_free(text);
+        return fb_fail(err, FB_E_NOMEM, "read index %s: no memory", path);
     }
-    if (status == FB_OK) status = load_text(x, &file, err);
-    if (status == FB_OK) status = fb_ckpt_file_finish(&file, digest, err);
-    if (status == FB_OK) {
-        *size_bytes = file.info.size_bytes;
-        fb_ckpt_json_begin(&x->json, "index", path, x->text, (size_t)file.info.size_bytes, 0);
-        status = parse(x, err);
-    }
+    x->text = text;
+    fb_ckpt_json_begin(&x->json, "index", path, text, (size_t)bytes, 0);
+    status = parse(x, err);
     if (status == FB_OK) status = sort(x, err);
-    fb_ckpt_file_close(&file);
+    x->json.path = NULL; /* it was lent for this call */
     if (status != FB_OK) fb_ckpt_index_free(x);
     else *out = x;
     return status;

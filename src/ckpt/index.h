@@ -1,22 +1,25 @@
 /*
- * model.safetensors.index.json: {"metadata": {...}, "weight_map": {tensor: file, ...}}. It says which tensors a checkpoint of
- * several files must have, and where. Only the map is used; `total_size` is a hint that nothing here believes.
+ * model.safetensors.index.json and pytorch_model.bin.index.json: {"metadata": {...}, "weight_map": {tensor: file, ...}}. It says
+ * which tensors a checkpoint of several files must have, and where. Only the map is used; `total_size` is a hint that nothing here
+ * believes.
  */
 #ifndef FB_CKPT_INDEX_H
 #define FB_CKPT_INDEX_H
 
 #include "base/status.h"
-#include "os/os.h"
 
 typedef struct fb_ckpt_index fb_ckpt_index;
 
+enum { FB_CKPT_INDEX_BYTES_MAX = 100000000 };
+
 /**
- * Read and check an index.
+ * Check an index.
+ * text  new memory of `bytes` bytes and one more; taken over in any case, and released with the index.
+ * path  of the file, for messages; borrowed for the call.
  * Errors: FB_E_CORRUPT: no strict JSON, no weight_map, a tensor twice, or a file name that is not a plain one (with a folder in it,
- * or leading out of the folder). FB_E_LIMIT, FB_E_IO, FB_E_NOMEM, FB_E_NOTFOUND, FB_E_UNSUPPORTED. *digest: XXH3 of its bytes.
+ * or leading out of the folder). FB_E_LIMIT, FB_E_NOMEM.
  */
-fb_status fb_ckpt_index_load(fb_ckpt_index **out, const fb_os *os, const char *path, uint64_t *size_bytes, uint64_t *digest,
-                             fb_error *err);
+fb_status fb_ckpt_index_parse(fb_ckpt_index **out, char *text, uint64_t bytes, const char *path, fb_error *err);
 
 /* 1 if the map names this file at all. */
 int fb_ckpt_index_names_file(const fb_ckpt_index *index, const char *file);

@@ -341,6 +341,7 @@ fb_status fb_ckpt_scan_path(const fb_os *os, const char *path, const fb_ckpt_opt
     if (got == -ENOENT || got == -ENOTDIR) status = fb_fail(err, FB_E_NOTFOUND, "scan %s: no such file or folder", path);
     else if (got < 0) status = fb_fail_os(err, (int)-got, "scan %s", path);
     else if (info.kind == FB_OS_FOLDER) status = fb_ckpt_scan_folder(&scan, path, err);
+    else if (fb_ckpt_is_index(path)) status = fb_ckpt_scan_index(&scan, path, err);
     else status = scan_alone(&scan, path, err);
     fb_ckpt_scan_release(&scan);
     if (status != FB_OK) summary->outcome = FB_CKPT_UNREADABLE;

@@ -72,6 +72,10 @@ fb_status fb_ckpt_scan_reader(fb_ckpt_scan *scan, const fb_ckpt_reader *reader, 
 /* A folder of files, with or without an index. */
 fb_status fb_ckpt_scan_folder(fb_ckpt_scan *scan, const char *path, fb_error *err);
 
+/* The files that one index names (model.safetensors.index.json), asked for by the path of the index. */
+fb_status fb_ckpt_scan_index(fb_ckpt_scan *scan, const char *path, fb_error *err);
+/* 1: by its name it is such an index. */
+int fb_ckpt_is_index(const char *path);
 
 /* 1 if the name fits the pattern, in which `*` stands for any text. */
 int fb_ckpt_name_fits(const char *pattern, const char *name);
