@@ -93,8 +93,8 @@ static const fb_registry_row *superseded(const fb_registry_store *store, const c
 }
 
 /*
- * Another save to the same path has a verdict of its own to come, and a taint or a doubt stands; only that the bytes are not finite is
- * worth saying after those.
+ * Another save to the same path has a verdict of its own to come, and a taint or a doubt stands; only that the bytes are not finite
+ * is worth saying after those.
  */
 static int still_worth_saying(const commit *c, const fb_registry_row *newer)
 {

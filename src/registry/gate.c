@@ -1,6 +1,6 @@
 /*
- * May this checkpoint be loaded? All registries that may know of it are asked, of the path itself, of a folder that it lies in, and of
- * what lies in it; one that says quarantined decides. What nobody vouches for is read before it is loaded.
+ * May this checkpoint be loaded? All registries that may know of it are asked, of the path itself, of a folder that it lies in, and
+ * of what lies in it; one that says quarantined decides. What nobody vouches for is read before it is loaded.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -55,7 +55,8 @@ static int64_t append_line(const fb_os *os, const char *path, const char *home, 
     char text[FB_OS_PATH_MAX + 2];
     int64_t fd = fb_os_open(os, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0666), got;
     if (fd < 0) return fd;
-    /* One write at the end of the file, so that runs which do so at once lose nothing; and a line that a crash cut short is ended first. */
+    /* One write at the end of the file, so that runs which do so at once lose nothing; and a line
+     * that a crash cut short is ended first. */
     (void)snprintf(text, sizeof text, "%s%s\n", empty ? "" : "\n", home);
     got = fb_os_write_all(os, (int)fd, text, strlen(text));
     if (got == 0) got = fb_os_fsync(os, (int)fd);
@@ -171,8 +172,8 @@ static fb_status tell_runs(search *s, const char *runs_dir)
 }
 
 /*
- * A checkpoint, or something in one: whoever knows of it is named in a folder above. Not farther up than checkpoints are deep, since
- * what is named at the top of a disk has no say in everything below.
+ * A checkpoint, or something in one: whoever knows of it is named in a folder above. Not farther up than checkpoints are deep,
+ * since what is named at the top of a disk has no say in everything below.
  */
 static fb_status tell_above(search *s, fb_place *place)
 {

@@ -1,6 +1,6 @@
 /*
- * What is done to files so that a trainer cannot harm a committed checkpoint and cannot resume from a quarantined one. Every move is
- * recorded before it is made, and made by whoever comes next if a crash comes between.
+ * What is done to files so that a trainer cannot harm a committed checkpoint and cannot resume from a quarantined one. Every move
+ * is recorded before it is made, and made by whoever comes next if a crash comes between.
  *
  * Two locks: the registry's, held for moments, under which is decided and renamed; and one for the pins of one home in one folder
  * (DIR/.firstbad/pins/<home>.lock), under which pins are made and removed, which may take as long as a copy takes. The second is
@@ -26,18 +26,21 @@ int fb_pin_is_there(const fb_os *os, const fb_rec_ckpt *rec);
 /* A free place for a pin: DIR/.firstbad/pins/<home>-<slot>/NAME. The registry's lock is held. */
 fb_status fb_pin_slot(const fb_registry_store *store, const fb_place *place, char *path, size_t room, fb_error *err);
 /*
- * How a checkpoint that is about to be recorded as committed will be kept: fills rec->pin and rec->pin_path, which points into `path`.
+ * How a checkpoint that is about to be recorded as committed will be kept: fills rec->pin and rec->pin_path, which points into
+ * `path`.
  * links  1: the trainer never writes into a file that it wrote earlier.
  */
 void fb_pin_plan(const fb_registry_store *store, const fb_place *place, int links, fb_rec_ckpt *rec, char path[FB_OS_PATH_MAX]);
 /*
- * Before the row of a path is given to a newer save: its pin, or what was moved aside, gets a row of its own, so that it stays known.
+ * Before the row of a path is given to a newer save: its pin, or what was moved aside, gets a row of its own, so that it stays
+ * known.
  */
 fb_status fb_keep_row(fb_registry_store *store, const char *path, fb_error *err);
 
 enum { FB_PINS_ALL = 0, FB_PINS_QUICK = 1, FB_PINS_AGAIN = 2 }; /* links alone; also those that were impossible */
 /*
- * In one folder: make the pins of the newest committed checkpoint, then remove those of older ones. The registry's lock is not held.
+ * In one folder: make the pins of the newest committed checkpoint, then remove those of older ones. The registry's lock is not
+ * held.
  * done: out, may be NULL: pins made or removed are added.
  */
 fb_status fb_pins_settle(const fb_os *os, const char *home, const char *dir, int how, uint64_t *done, fb_error *err);
@@ -53,9 +56,11 @@ fb_status fb_aside_finish(fb_registry_store *store, uint64_t *done, fb_error *er
 
 /* ---- verdicts (judge.c) ---- */
 
-/* What a scan says, as a reason: FB_CKPT_REASON_READ_BACK: all of it was read and is finite; NOT_FINITE, UNREADABLE, UNSUPPORTED. */
+/* What a scan says, as a reason: FB_CKPT_REASON_READ_BACK: all of it was read and is finite;
+ * NOT_FINITE, UNREADABLE, UNSUPPORTED. */
 int32_t fb_judge(fb_status scanned, const fb_ckpt_summary *summary);
-/* Counts, digest and first bad tensor into a record, which points into the summary. The digest of what could not be read whole is 0. */
+/* Counts, digest and first bad tensor into a record, which points into the summary. The digest of
+ * what could not be read whole is 0. */
 void fb_judge_facts(fb_rec_ckpt *rec, const fb_ckpt_summary *summary, int32_t reason);
 /* Make the bytes durable, names included, read them and judge. inode and time of `rec` become those of what is about to be read. */
 fb_status fb_judge_scan(const fb_os *os, const char *path, const fb_ckpt_options *options, const fb_ckpt_sink *sink,

@@ -1,6 +1,6 @@
 /*
- * The second copy of the newest committed checkpoint of a folder. A pin is planned in the record that commits, made after it, and the
- * older pins go last, so at every moment a committed checkpoint that has a pin has it whole.
+ * The second copy of the newest committed checkpoint of a folder. A pin is planned in the record that commits, made after it, and
+ * the older pins go last, so at every moment a committed checkpoint that has a pin has it whole.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -316,8 +316,8 @@ static const fb_registry_row *newest_pinned(const fb_os *os, const fb_registry_t
 }
 
 /*
- * Needed: pins of what is not older than `best`, suspect ones included, which may be committed again; and what stands for a quarantined
- * checkpoint that has no other place yet.
+ * Needed: pins of what is not older than `best`, suspect ones included, which may be committed again; and what stands for a
+ * quarantined checkpoint that has no other place yet.
  */
 static int is_needed(const fb_os *os, const fb_registry_table *table, const fb_registry_row *best, const char *slot)
 {

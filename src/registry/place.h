@@ -36,7 +36,8 @@ fb_status fb_place_below(char *out, size_t room, const char *dir, const char *su
 int fb_place_in(fb_text path, const char *dir);
 /* 1 when a number in the name is this step: "step-000400", "model_00400.bin". */
 int fb_place_has_step(const char *name, int64_t step);
-/* 1 when what lies there is what was read for this record, as far as inode, time and size tell; 0 also when the record does not know.
+/* 1 when what lies there is what was read for this record, as far as inode, time and size tell; 0 also when the record does not
+ * know.
    Of a file that was copied or moved between file systems nothing tells, and its bytes must be read. */
 int fb_place_is_same(const fb_rec_ckpt *rec, const fb_os_info *info);
 /* 1 when something lies there; a symbolic link counts. Errors count as something, so that nothing is put there. */

@@ -1,7 +1,7 @@
 /*
  * Files in a folder of checkpoints that name the one to resume from: `latest` (a name, as text or as a symbolic link) and
- * `latest_checkpointed_iteration.txt` (a decimal iteration, or "release"). One that names a quarantined checkpoint is set to the newest
- * committed one; where there is none it is left as it is, since any other answer would be a guess.
+ * `latest_checkpointed_iteration.txt` (a decimal iteration, or "release"). One that names a quarantined checkpoint is set to the
+ * newest committed one; where there is none it is left as it is, since any other answer would be a guess.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -97,9 +97,9 @@ fb_status fb_registry_homes(const fb_os *os, const char *dir, const char *runs_d
                             fb_error *err);
 
 /**
- * The checkpoint below `dir` to resume from, over all homes that know one there: of the home whose newest record is the youngest and
- * that has a committed one, as fb_registry_latest_committed. One whose own place is empty but whose pin has the committed bytes is
- * given by the path of its pin. restore: 1 puts a pinned one back under its own name first.
+ * The checkpoint below `dir` to resume from, over all homes that know one there: of the home whose newest record is the youngest
+ * and that has a committed one, as fb_registry_latest_committed. One whose own place is empty but whose pin has the committed bytes
+ * is given by the path of its pin. restore: 1 puts a pinned one back under its own name first.
  * Errors: as fb_registry_latest_committed.
  */
 fb_status fb_registry_latest_in(const fb_os *os, const char *dir, const char *runs_dir, int how, int restore,
@@ -118,8 +118,8 @@ enum {
 };
 
 /**
- * A trainer is about to write to `path`. A committed checkpoint that lies there is moved to its pin, so that neither truncation nor a
- * crash in the middle of the save can harm it, and `path` is free; from here on `path` is suspect. No such file: only recorded.
+ * A trainer is about to write to `path`. A committed checkpoint that lies there is moved to its pin, so that neither truncation nor
+ * a crash in the middle of the save can harm it, and `path` is free; from here on `path` is suspect. No such file: only recorded.
  * Errors: FB_E_IO and the rest; the old checkpoint is then still in one of the two places, and committed.
  */
 fb_status fb_registry_begin(const fb_os *os, const char *home, const char *path, int64_t step, int32_t attempt, int32_t rank,
@@ -127,7 +127,8 @@ fb_status fb_registry_begin(const fb_os *os, const char *home, const char *path,
 
 /**
  * By evidence or by hand: record it quarantined, move it aside (DIR/.firstbad/quarantine/NAME, on the same file system), and set
- * pointer files in DIR that named it (`latest`, `latest_checkpointed_iteration.txt`) to the newest committed one. Nothing is deleted.
+ * pointer files in DIR that named it (`latest`, `latest_checkpointed_iteration.txt`) to the newest committed one. Nothing is
+ * deleted.
  * why  for the audit trail; not empty.
  * Errors: FB_E_NOTFOUND (neither path nor record), FB_E_USAGE, FB_E_IO. After a crash between the record and the move the next call
  * of any function that writes, or fb_registry_settle, finishes the move.
@@ -142,9 +143,10 @@ fb_status fb_registry_release(const fb_os *os, const char *home, const char *pat
                               fb_error *err);
 
 /**
- * Read a checkpoint again and record what came of it. Committed and the same bytes: stays. Changed bytes: suspect, "changed after the
- * verdict". Suspect for want of reading (not read back yet, unreadable then, a case opened): committed when its updates were gated
- * and the bytes are finite and, if a digest was recorded, the same. Not finite: quarantined, and moved aside. A path that no record
+ * Read a checkpoint again and record what came of it. Committed and the same bytes: stays. Changed bytes: suspect, "changed after
+ * the verdict". Suspect for want of reading (not read back yet, unreadable then, a case opened): committed when its updates were
+ * gated and the bytes are finite and, if a digest was recorded, the same. Not finite: quarantined, and moved aside. A path that no
+ * record
  * knows: recorded, suspect ("no run vouches for it"), or quarantined.
  */
 fb_status fb_registry_verify(const fb_os *os, const char *home, const char *path, const fb_ckpt_options *options,
@@ -154,8 +156,9 @@ fb_status fb_registry_verify(const fb_os *os, const char *home, const char *path
 fb_status fb_registry_settle(const fb_os *os, const char *home, uint64_t *done, fb_error *err);
 
 /**
- * May this checkpoint be loaded? Quarantined: FB_E_WITHHELD, with the reason. Suspect or unknown: its bytes are read now; not finite or
- * unreadable is FB_E_WITHHELD; finite is FB_OK with *state FB_CKPT_SUSPECT, since a finite scan does not make its updates gated.
+ * May this checkpoint be loaded? Quarantined: FB_E_WITHHELD, with the reason. Suspect or unknown: its bytes are read now; not
+ * finite or unreadable is FB_E_WITHHELD; finite is FB_OK with *state FB_CKPT_SUSPECT, since a finite scan does not make its updates
+ * gated.
  * Committed: FB_OK; the size is compared, and with FB_REGISTRY_VERIFY the bytes.
  * dir-less: the homes are found from path and runs_dir. A home that cannot be read is FB_E_WITHHELD too: nobody knows what it says.
  */

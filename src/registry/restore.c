@@ -20,8 +20,8 @@ static const fb_registry_row *row_at(const fb_registry_table *table, const char 
 }
 
 /*
- * What lies at the name now is not what is wanted there, and is kept all the same: recorded as quarantined by hand, which is what moves
- * things aside.
+ * What lies at the name now is not what is wanted there, and is kept all the same: recorded as quarantined by hand, which is what
+ * moves things aside.
  */
 static fb_status clear_name(const fb_os *os, const char *home, const fb_place *place, int64_t step, fb_error *err)
 {
@@ -31,7 +31,8 @@ static fb_status clear_name(const fb_os *os, const char *home, const fb_place *p
     return fb_registry_quarantine(os, home, place->path, why, err);
 }
 
-/* The pin's bytes under the name. A link is enough where the trainer never writes into it again. way: what the pin is from here on. */
+/* The pin's bytes under the name. A link is enough where the trainer never writes into it again. way:
+ * what the pin is from here on. */
 static fb_status put_back(const fb_os *os, const fb_place *place, const char *pin, uint64_t digest, int links, int32_t *way,
                           fb_error *err)
 {

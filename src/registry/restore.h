@@ -5,9 +5,9 @@
 #include "registry/registry.h"
 
 /*
- * If `found`, which was chosen from this home, is a pin: its own name gets the bytes again, as a second copy, and found->path is that
- * name. What lies there, a save that nobody vouches for, is moved aside first. The pin stays a pin where a copy can be made, and is
- * moved otherwise.
+ * If `found`, which was chosen from this home, is a pin: its own name gets the bytes again, as a second copy, and found->path is
+ * that name. What lies there, a save that nobody vouches for, is moved aside first. The pin stays a pin where a copy can be made,
+ * and is moved otherwise.
  */
 fb_status fb_restore(const fb_os *os, const char *home, fb_registry_checkpoint *found, fb_error *err);
 

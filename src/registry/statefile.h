@@ -1,10 +1,11 @@
 /*
- * firstbad-state.json inside the folder of a checkpoint: what was concluded, so that it travels with the bytes. It is a claim and not
+ * firstbad-state.json inside the folder of a checkpoint: what was concluded, so that it travels with the bytes. It is a claim and
+ * not
  * proof: the registry decides, and a state file that claims more than the registry says is passed over.
  *
- * It is made at birth, before the bytes are read, and later written in place, always of one size: a file that is put into the folder
- * changes the folder's time, which a scan takes for a change of the checkpoint. A write that a crash cut short leaves no valid JSON,
- * and then there is no claim. No digest counts it.
+ * It is made at birth, before the bytes are read, and later written in place, always of one size: a file that is put into the
+ * folder changes the folder's time, which a scan takes for a change of the checkpoint. A write that a crash cut short leaves no
+ * valid JSON, and then there is no claim. No digest counts it.
  */
 #ifndef FB_REGISTRY_STATEFILE_H
 #define FB_REGISTRY_STATEFILE_H

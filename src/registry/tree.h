@@ -1,5 +1,6 @@
 /*
- * A file, or a folder with all that is in it, as one thing: given a second name, copied, removed. Symbolic links are never followed.
+ * A file, or a folder with all that is in it, as one thing: given a second name, copied, removed. Symbolic links are never
+ * followed.
  */
 #ifndef FB_REGISTRY_TREE_H
 #define FB_REGISTRY_TREE_H

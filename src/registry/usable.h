@@ -5,8 +5,8 @@
 #include "registry/keep.h"
 
 /*
- * FB_OK: the bytes at `path` are those of the record. FB_REGISTRY_LOOK reads them only when inode, time or size speak against it, or
- * are not known; FB_REGISTRY_VERIFY reads them always. Otherwise `why` says what is wrong.
+ * FB_OK: the bytes at `path` are those of the record. FB_REGISTRY_LOOK reads them only when inode, time or size speak against it,
+ * or are not known; FB_REGISTRY_VERIFY reads them always. Otherwise `why` says what is wrong.
  */
 fb_status fb_usable_at(const fb_os *os, const fb_rec_ckpt *rec, const char *path, int how, fb_error *why);
 

@@ -33,8 +33,8 @@ struct write {
 };
 
 /*
- * A change of names: `path` comes to mean `node`, or nothing when node is -1. A rename is two that cannot be parted; that of a folder
- * is one, which takes all names in it along: `from` is not empty then.
+ * A change of names: `path` comes to mean `node`, or nothing when node is -1. A rename is two that cannot be parted; that of a
+ * folder is one, which takes all names in it along: `from` is not empty then.
  */
 struct change {
     char path[200], from[200];

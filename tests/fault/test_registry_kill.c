@@ -1,6 +1,7 @@
 /*
- * A real process that saves, announces, commits, rotates and quarantines, and a real kill -9 at a random moment, many times. It saves half
- * of its checkpoints over one name and half under new ones, with a torn or bad one now and then, and removes all but the newest two.
+ * A real process that saves, announces, commits, rotates and quarantines, and a real kill -9 at a random moment, many times. It
+ * saves half of its checkpoints over one name and half under new ones, with a torn or bad one now and then, and removes all but the
+ * newest two.
  * After each kill, what it had been told is committed, or a later one, can be resumed from with the right bytes.
  */
 #include <setjmp.h>

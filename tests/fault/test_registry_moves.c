@@ -1,8 +1,9 @@
 /*
- * Moves of checkpoints on a simulated machine: begin, commit with its pin, verify, quarantine, release, settle. Every call fails once and
- * for good, and the power is cut at every call. What must hold afterwards, when settle has run: each checkpoint is in one state that the
- * registry can tell, its bytes are in one of the places that the registry knows and are the bytes that were saved, nothing that was not
- * finite is committed, what was told is so, and there is a committed checkpoint to resume from whenever there was one before.
+ * Moves of checkpoints on a simulated machine: begin, commit with its pin, verify, quarantine, release, settle. Every call fails
+ * once and for good, and the power is cut at every call. What must hold afterwards, when settle has run: each checkpoint is in one
+ * state that the registry can tell, its bytes are in one of the places that the registry knows and are the bytes that were saved,
+ * nothing that was not finite is committed, what was told is so, and there is a committed checkpoint to resume from whenever there
+ * was one before.
  */
 #include <setjmp.h>
 #include <stdarg.h>

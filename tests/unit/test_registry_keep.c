@@ -1,6 +1,6 @@
 /*
- * What keeps the last committed checkpoint alive and a quarantined one out of the way, on the real system: rotation, trainers that save
- * over one name, folders, pointer files, state files, release.
+ * What keeps the last committed checkpoint alive and a quarantined one out of the way, on the real system: rotation, trainers that
+ * save over one name, folders, pointer files, state files, release.
  */
 #include <setjmp.h>
 #include <stdarg.h>
