@@ -203,6 +203,31 @@ static void test_sites__unravel_is_row_major_and_refuses_a_shape_too_small(void 
     assert_int_equal(fb_site_unravel(empty, 1, 0, index), 0);
 }
 
+/* What the first releases wrote ends after the first bad tensor. */
+static void test_records__a_checkpoint_of_the_first_releases_is_read(void **state)
+{
+    fb_rec_ckpt rec, back;
+    uint8_t payload[512];
+    uint32_t bytes, tail = 4 + 4 + 8 + 8 + 4 * 2; /* gated, pin, inode, time, and four empty texts */
+    (void)state;
+    memset(&rec, 0, sizeof rec);
+    rec.step = 7;
+    rec.state = 2;
+    rec.path.data = "/a";
+    rec.path.bytes = 2;
+    bytes = fb_rec_ckpt_encode(payload, sizeof payload, &rec);
+    assert_true(bytes > tail);
+    memset(&back, 0x55, sizeof back);
+    assert_int_equal(fb_rec_ckpt_decode(payload, bytes - tail, &back, NULL), FB_OK);
+    assert_int_equal(back.step, 7);
+    assert_int_equal(back.path.bytes, 2);
+    assert_int_equal(back.gated, FB_CKPT_GATED_UNKNOWN);
+    assert_int_equal(back.pin, 0);
+    assert_int_equal(back.inode, 0);
+    assert_int_equal(back.aside.bytes + back.pin_path.bytes + back.origin.bytes + back.note.bytes, 0);
+    assert_int_equal(fb_rec_ckpt_decode(payload, bytes - 1, &back, NULL), FB_E_CORRUPT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +239,7 @@ int main(void)
         cmocka_unit_test(test_records__run_pairs_come_back_in_order),
         cmocka_unit_test(test_sites__same_names_have_the_same_identity_and_wrong_ones_change_nothing),
         cmocka_unit_test(test_sites__unravel_is_row_major_and_refuses_a_shape_too_small),
+        cmocka_unit_test(test_records__a_checkpoint_of_the_first_releases_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
