@@ -48,21 +48,25 @@ static fb_status meet_quarantined(gate *g, const fb_registry_row *row, const cha
     return FB_OK;
 }
 
-static void meet_other(gate *g, const fb_registry_row *row)
+static fb_status meet_other(gate *g, const fb_registry_table *table, const fb_registry_row *row, const char *home, fb_error *err)
 {
     const fb_rec_ckpt *rec = &row->rec;
     const char *pin = fb_registry_text(rec->pin_path);
     int in_pin = is_in(g->path, pin);
+    const fb_registry_row *later;
     fb_error why;
-    if (!in_pin && !is_in(g->path, row->path)) return;
+    if (!in_pin && !is_in(g->path, row->path)) return FB_OK;
+    later = fb_bytes_quarantined(table, rec, row->sequence);
+    if (later) return deny(g, later, home, err);
     if (rec->state == FB_CKPT_COMMITTED) {
         int how = in_pin || rec->origin.bytes ? FB_REGISTRY_VERIFY : g->how;
         if (fb_usable_at(g->os, rec, in_pin ? pin : row->path, how, &why) == FB_OK) g->committed = 1;
         else (void)snprintf(g->why, sizeof g->why, "it was committed, and then: %.600s", why.message);
-        return;
+        return FB_OK;
     }
     (void)snprintf(g->why, sizeof g->why, "%s%s%.600s", fb_registry_reason_text(rec->state, rec->reason),
                    rec->note.bytes ? ": " : "", fb_registry_text(rec->note));
+    return FB_OK;
 }
 
 static fb_status ask_home(void *ctx, const char *home, fb_error *err)
@@ -83,7 +87,7 @@ static fb_status ask_home(void *ctx, const char *home, fb_error *err)
         if (table.rows[i].rec.state == FB_CKPT_QUARANTINED) status = meet_quarantined(g, &table.rows[i], home, err);
     }
     for (uint64_t i = 0; status == FB_OK && !g->committed && i < table.count; i++) {
-        if (table.rows[i].rec.state != FB_CKPT_QUARANTINED) meet_other(g, &table.rows[i]);
+        if (table.rows[i].rec.state != FB_CKPT_QUARANTINED) status = meet_other(g, &table, &table.rows[i], home, err);
     }
     fb_registry_table_release(&table);
     return status;

@@ -59,9 +59,14 @@ static const fb_registry_row *best_of(const search *s, const known *k)
     return best;
 }
 
-/* Another registry that quarantined these bytes has the last word, whatever a run said of them. */
+/* Who quarantined these bytes has the last word: the same registry under another name of theirs, or another registry. */
 static int is_denied(const search *s, const known *own, const fb_registry_row *row, fb_error *why)
 {
+    const fb_registry_row *later = fb_bytes_quarantined(&own->table, &row->rec, row->sequence);
+    if (later) {
+        (void)fb_fail(why, FB_E_WITHHELD, "%s holds what was quarantined as %s", row->path, later->path);
+        return 1;
+    }
     for (uint64_t h = 0; h < s->count; h++) {
         const known *k = &s->homes[h];
         for (uint64_t i = 0; k != own && i < k->table.count; i++) {

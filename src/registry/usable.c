@@ -35,3 +35,12 @@ fb_status fb_usable(const fb_os *os, const fb_rec_ckpt *rec, int how, char *wher
     if (status == FB_OK) (void)snprintf(where, FB_OS_PATH_MAX, "%s", rec->pin_path.data);
     return status;
 }
+
+const fb_registry_row *fb_bytes_quarantined(const fb_registry_table *table, const fb_rec_ckpt *rec, uint64_t sequence)
+{
+    for (uint64_t i = 0; rec->digest != 0 && i < table->count; i++) {
+        const fb_registry_row *row = &table->rows[i];
+        if (row->rec.state == FB_CKPT_QUARANTINED && row->rec.digest == rec->digest && row->sequence > sequence) return row;
+    }
+    return NULL;
+}

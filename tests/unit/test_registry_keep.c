@@ -400,6 +400,32 @@ static void test_registry_keep__what_is_quarantined_is_moved_aside_and_back(void
     assert_int_equal(fb_registry_quarantine(fb_os_posix(), run, in_out("nothing"), "why", &err), FB_E_NOTFOUND);
 }
 
+/* An operator's word is about what it holds: a pin of the same bytes, which is made when a checkpoint comes back from one, is not
+   given in its place. */
+static void test_registry_keep__a_pin_is_no_way_around_an_operator(void **ignored)
+{
+    fb_error err;
+    fb_registry_checkpoint found;
+    int32_t state;
+    (void)ignored;
+    assert_int_equal(commit(save("step-1", 1.0f), 1), FB_CKPT_COMMITTED);
+    assert_int_equal(commit(save("step-2", 2.0f), 2), FB_CKPT_COMMITTED);
+    assert_int_equal(remove(in_out("step-2")), 0);
+    found = latest(1); /* from its pin, back to its name */
+    assert_int_equal(found.step, 2);
+    assert_true(exists(in_out("step-2")));
+    if (fb_registry_quarantine(fb_os_posix(), run, in_out("step-2"), "loss looked wrong", &err) != FB_OK)
+        fail_msg("%s", err.message);
+    found = latest(0);
+    assert_int_equal(found.step, 1);
+    assert_string_equal(found.path, in_out("step-1"));
+    assert_int_equal(
+        fb_registry_may_load(fb_os_posix(), in_out(".firstbad/quarantine/step-2"), NULL, FB_REGISTRY_LOOK, &state, NULL, &err),
+        FB_E_WITHHELD);
+    if (fb_registry_release(fb_os_posix(), run, in_out("step-2"), "was right", NULL, &err) != FB_OK) fail_msg("%s", err.message);
+    assert_int_equal(latest(0).step, 2);
+}
+
 static void test_registry_keep__bad_numbers_are_not_released(void **ignored)
 {
     fb_ckpt_summary summary;
@@ -865,6 +891,7 @@ int main(void)
         TEST(a_folder_that_cannot_be_written_gets_a_verdict_and_no_pin),
         TEST(a_taint_pins_the_one_before_again),
         TEST(what_is_quarantined_is_moved_aside_and_back),
+        TEST(a_pin_is_no_way_around_an_operator),
         TEST(bad_numbers_are_not_released),
         TEST(an_operator_releases_what_lineage_condemned),
         TEST(nothing_is_replaced_by_moving_aside_or_back),
