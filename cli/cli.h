@@ -16,6 +16,7 @@ enum { CLI_CLEAN = 0, CLI_BAD = 1, CLI_USAGE = 2, CLI_UNREADABLE = 3, CLI_UNDECI
 int fb_cmd_run(int argc, char **argv);
 int fb_cmd_why(int argc, char **argv);
 int fb_cmd_scan(int argc, char **argv);
+int fb_cmd_ckpt(int argc, char **argv);
 int fb_cmd_drill(int argc, char **argv);
 int fb_cmd_export(int argc, char **argv);
 

@@ -19,6 +19,7 @@ static const command commands[] = {
     {"run", "guard a training command: stop it at the first bad number and say why", fb_cmd_run},
     {"why", "say where the first bad number of a run came from, and what is safe", fb_cmd_why},
     {"scan", "say whether every number in a checkpoint is finite, and if not, which", fb_cmd_scan},
+    {"ckpt", "list checkpoints, print the one to resume from, quarantine or release one", fb_cmd_ckpt},
     {"drill", "plant known faults into a training on several ranks and see that each is found", fb_cmd_drill},
     {"export", "write the evidence of all ranks as SQLite or JSON lines", fb_cmd_export},
 };

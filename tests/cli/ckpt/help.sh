@@ -1,0 +1,1 @@
+firstbad ckpt --help
