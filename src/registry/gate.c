@@ -105,8 +105,8 @@ static fb_status read_it(const gate *g, fb_ckpt_summary *summary, fb_error *err)
                        err ? why.message : "an error");
     }
     if (summary->outcome == FB_CKPT_NON_FINITE) {
-        return fb_fail(err, FB_E_WITHHELD, "load checkpoint %s: %llu numbers in it are not finite, first in %.300s at %llu",
-                       g->path, (unsigned long long)summary->bad, summary->first_tensor, (unsigned long long)summary->first_index);
+        return fb_fail(err, FB_E_WITHHELD, "load checkpoint %s: %llu not finite, first in %.300s at %llu", g->path,
+                       (unsigned long long)summary->bad, summary->first_tensor, (unsigned long long)summary->first_index);
     }
     if (summary->outcome == FB_CKPT_UNREADABLE) {
         return fb_fail(err, FB_E_WITHHELD, "load checkpoint %s: it is not whole: %.600s", g->path, summary->reason.message);

@@ -160,8 +160,8 @@ static fb_status may_be_released(const release *r, fb_status scanned, const fb_c
     if (scanned != FB_OK) return scanned;
     if (reason == FB_CKPT_REASON_READ_BACK) return FB_OK;
     if (reason == FB_CKPT_REASON_NOT_FINITE) {
-        return fb_fail(err, FB_E_WITHHELD, "release checkpoint %s: %llu numbers in it are not finite, first in %.200s; it stays",
-                       r->where, (unsigned long long)s->bad, s->first_tensor);
+        return fb_fail(err, FB_E_WITHHELD, "release checkpoint %s: %llu not finite, first in %.200s; it stays", r->where,
+                       (unsigned long long)s->bad, s->first_tensor);
     }
     return fb_fail(err, FB_E_WITHHELD,
                    "release checkpoint %s: it could not be read whole, so nobody knows what it holds; it stays: %.400s", r->where,

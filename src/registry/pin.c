@@ -217,6 +217,21 @@ static int32_t make_pin(const fb_os *os, const fb_place *place, const fb_rec_ckp
     return 0;
 }
 
+static int is_about_pin(fb_text note)
+{
+    static const char begins[] = "no pin: ";
+    return note.bytes >= sizeof begins - 1 && memcmp(note.data, begins, sizeof begins - 1) == 0;
+}
+
+/* What an operator wrote stays with the record when only its pin changes; what was said of an earlier pin does not. */
+static fb_text keep_note(fb_text before, const char *about_pin, char *room, size_t bytes)
+{
+    if (before.bytes == 0 || is_about_pin(before)) return fb_registry_words(about_pin);
+    if (about_pin[0] == '\0') return before;
+    (void)snprintf(room, bytes, "%.600s; %s", fb_registry_text(before), about_pin);
+    return fb_registry_words(room);
+}
+
 /* Put down that a pin was made in another way than planned, elsewhere, or not at all, unless the row has moved on. */
 static fb_status record_pin(const fb_os *os, const char *home, const fb_registry_row *row, int32_t pin, const char *pin_path,
                             const char *note, fb_error *err)
@@ -224,6 +239,7 @@ static fb_status record_pin(const fb_os *os, const char *home, const fb_registry
     fb_registry_store store;
     const fb_registry_row *now;
     fb_rec_ckpt rec;
+    char both[1024];
     fb_status status = fb_registry_store_open(&store, os, home, NULL, NULL, err);
     if (status != FB_OK) return status;
     now = fb_registry_table_find(&store.table, row->path, row->rec.path.bytes);
@@ -231,7 +247,7 @@ static fb_status record_pin(const fb_os *os, const char *home, const fb_registry
         rec = now->rec;
         rec.pin = pin;
         rec.pin_path = fb_registry_words(pin_path);
-        rec.note = fb_registry_words(note);
+        rec.note = keep_note(rec.note, note, both, sizeof both);
         status = fb_registry_store_append(&store, &rec, NULL, err);
     }
     fb_registry_store_close(&store);
@@ -253,10 +269,10 @@ static fb_status plan_again(const fb_os *os, const char *home, const fb_registry
         *rec = now->rec;
         rec->pin = rec->pin == FB_PIN_LINK || rec->pin == FB_PIN_RENAMED ? FB_PIN_LINK : FB_PIN_REFLINK;
         rec->pin_path = fb_registry_words(path);
-        rec->note = fb_registry_words("");
+        rec->note = keep_note(rec->note, "", NULL, 0);
         status = fb_registry_store_append(&store, rec, sequence, err);
         rec->path = row->rec.path; /* the texts of `now` are gone */
-        rec->tensor = rec->aside = rec->origin = fb_registry_words("");
+        rec->tensor = rec->aside = rec->origin = rec->note = fb_registry_words("");
     }
     fb_registry_store_close(&store);
     return status;

@@ -434,7 +434,7 @@ static void test_registry_keep__bad_numbers_are_not_released(void **ignored)
     assert_int_equal(commit(save_at(in_out("step-1"), 1.0f, 1), 1), FB_CKPT_QUARANTINED);
     assert_false(exists(in_out("step-1")));
     assert_int_equal(fb_registry_release(fb_os_posix(), run, in_out("step-1"), "please", &summary, &err), FB_E_WITHHELD);
-    assert_non_null(strstr(err.message, "1 numbers in it are not finite, first in w"));
+    assert_non_null(strstr(err.message, "1 not finite, first in w"));
     assert_int_equal(summary.bad, 1);
     assert_true(exists(in_out(".firstbad/quarantine/step-1")));
     assert_int_equal(fb_registry_release(fb_os_posix(), run, in_out("step-2"), "please", &summary, &err), FB_E_NOTFOUND);
