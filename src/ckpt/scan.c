@@ -87,6 +87,18 @@ static void note(const fb_ckpt_scan *scan, const char *path, const char *text)
     if (scan->sink.note) scan->sink.note(scan->sink.ctx, path, text);
 }
 
+/* A note about a part begins with its name: "theirs.Weights is an import that is not known here". */
+static void note_on_part(const fb_ckpt_scan *scan, const char *path, const fb_ckpt_remark *r)
+{
+    char text[4096 + 512]; /* readers hold names to 4096 bytes */
+    if (!r->name || !*r->name) {
+        note(scan, path, r->text);
+        return;
+    }
+    (void)snprintf(text, sizeof text, "%s %s", r->name, r->text);
+    note(scan, path, text);
+}
+
 /* The scale is a number in the file like any other, but it may lie where no tensor is, so it is judged here as well. */
 static void check_scale(fb_ckpt_scan *scan, const char *path, double value, int32_t *outcome)
 {
@@ -129,7 +141,7 @@ static void take_remarks(fb_ckpt_scan *scan, const fb_ckpt_reader *reader, void 
     fb_ckpt_remark r;
     for (uint64_t i = 0; reader->remark && (memset(&r, 0, sizeof r), reader->remark(state, i, &r)); i++) {
         switch (r.kind) {
-        case FB_CKPT_REMARK_NOTE: note(scan, path, r.text); break;
+        case FB_CKPT_REMARK_NOTE: note_on_part(scan, path, &r); break;
         case FB_CKPT_REMARK_SECURITY:
             scan->summary->security++;
             if (scan->sink.security) scan->sink.security(scan->sink.ctx, path, r.name, r.text);

@@ -203,7 +203,7 @@ static fb_status note_extra_state(walk *w, uint32_t name)
     if (last->dtype != FB_U8 || bytes < sizeof end - 1 || strcmp(text + bytes - (sizeof end - 1), end) != 0) return FB_OK;
     if (w->extra_states++ >= EXTRA_STATES_MAX) return FB_OK;
     return fb_torch_remark_add(w->object, FB_CKPT_REMARK_NOTE, name, 0, w->err,
-                               "its bytes are another pickle (Transformer Engine), whose numbers are not looked at");
+                               "holds another pickle (Transformer Engine), whose numbers are not looked at");
 }
 
 static fb_status add_view(walk *w, const fb_torch_view *view, fb_node at, context in)
@@ -225,6 +225,7 @@ static fb_status visit_rest(walk *w, fb_node call, int class_of, const fb_torch_
     if (fb_pickle_kind(w->pickle, view->storage) == FB_PICKLE_PERSISTENT)
         w->stack[w->depth - 1].next = class_of == FB_TORCH_QTENSOR ? 5 : 4;
     if (class_of != FB_TORCH_QTENSOR) return FB_OK;
+    in.flags |= STRICT; /* an infinite scale makes every element that is not zero infinite, and zero a NaN */
     return push(w, QUANTISER, fb_pickle_child(w->pickle, arguments, 4), in);
 }
 
@@ -538,7 +539,7 @@ static fb_status remark_on_import(walk *w, fb_node global, uint64_t *unknown_cou
             w->object, FB_CKPT_REMARK_SECURITY, at, 0, w->err,
             "can run code or reach outside when a program that trusts the file loads it; here it is only read");
     return fb_torch_remark_add(w->object, FB_CKPT_REMARK_NOTE, at, 0, w->err,
-                               "an import that is not known here; a program that trusts the file would run it");
+                               "is an import that is not known here; a program that trusts the file would run it");
 }
 
 /* getattr is how enums are written: (a class, the name of a value). Anything else leads somewhere. */

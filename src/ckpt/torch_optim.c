@@ -16,8 +16,12 @@ enum { STEPS_MAX = 50000000, PARAMETERS_MAX = 4000000 };
 
 /* Entries of a parameter's state that have its shape. */
 static const char *const moments[] = {
-    "exp_avg", "exp_avg_sq", "momentum_buffer", "max_exp_avg_sq", "square_avg", "grad_avg", "exp_inf", "acc_delta", "sum", "prev",
-    "z",       "ema",        "master_param"};
+    "exp_avg",        "exp_avg_sq", "momentum_buffer",
+    "max_exp_avg_sq", "square_avg", "grad_avg",
+    "exp_inf",        "acc_delta",  "sum",
+    "prev",           "z",          "ema",
+    "master_param",   "ax",
+};
 
 typedef struct parameter {
     fb_node name, size;

@@ -888,6 +888,11 @@ static void test_ckpt_scan__remarks_reach_the_caller_and_facts_the_summary(void 
     assert_int_equal(b->s.sum.security, 1);
     assert_int_equal(b->s.security, 1);
     assert_int_equal(b->s.notes, 1);
+    assert_string_equal(b->s.note, "a note");
+    remarks[0].name = "data/7"; /* a note about a part names it */
+    scan(b);
+    assert_string_equal(b->s.note, "data/7 a note");
+    remarks[0].name = "";
     remarks[3].value = 401.0; /* two parts disagree */
     scan(b);
     assert_int_equal(b->s.sum.step, -1);

@@ -276,7 +276,7 @@ static void test_torch_object__what_cannot_be_looked_at_is_told(void **state)
     assert_true(has_remark(&o, FB_CKPT_REMARK_UNSCANNED, "bytes", "65 bytes"));
     assert_false(has_remark(&o, FB_CKPT_REMARK_UNSCANNED, "digest", ""));
     assert_true(has_remark(&o, FB_CKPT_REMARK_NOTE, "te._extra_state", "another pickle"));
-    assert_true(has_remark(&o, FB_CKPT_REMARK_NOTE, "theirs.Weights", "not known"));
+    assert_true(has_remark(&o, FB_CKPT_REMARK_NOTE, "theirs.Weights", "is an import that is not known"));
     done(&o);
     o = open_golden("numpy4.pkl");
     fb_ckpt_extent extent;
@@ -505,6 +505,31 @@ static void test_torch_object__numbers_of_python_are_gathered_and_odd_ones_named
     done(&o);
 }
 
+static void test_torch_object__no_infinite_scale_of_a_quantised_tensor_is_healthy(void **state)
+{
+    fb_ckpt_extent extent;
+    opened o = OPEN("ctorch._utils\n_rebuild_qtensor\n((U\7storagectorch\nQInt8Storage\nU\0010U\3cpuK\2tQK\0K\2\x85K\1\x85"
+                    "(ctorch\nper_tensor_affine\nG\x7f\xf0\0\0\0\0\0\0K\0t\x89}tR.");
+    (void)state;
+    if (o.status != FB_OK) fail_msg("%s", err.message);
+    assert_non_null(tensor(&o, "(root)", NULL));
+    assert_non_null(in_memory(&o, "scale", &extent));
+    assert_false(in_memory(&o, "scale", &extent)->legal_inf);
+    done(&o);
+}
+
+static void test_torch_object__the_average_of_asgd_has_its_parameter_s_name(void **state)
+{
+#define TWO(key) TENSOR(key, "K\2", "K\0", "K\2\x85", "K\1\x85")
+    opened o =
+        OPEN("}(U\5model}U\1w" TWO("0") "sU\x09optimizer}(U\5state}K\0}U\2ax" TWO("1") "ss"
+                                                                                       "U\x0cparam_groups]}U\6params]K\0asauu.");
+    (void)state;
+    if (o.status != FB_OK) fail_msg("%s", err.message);
+    assert_non_null(tensor(&o, "optimizer.state.ax of w", NULL));
+    done(&o);
+}
+
 static void test_torch_object__a_history_of_nan_does_not_need_a_name_for_each(void **state)
 {
     enum { COUNT = 1500 };
@@ -667,6 +692,8 @@ int main(void)
         cmocka_unit_test(test_torch_object__an_array_must_fill_its_bytes),
         cmocka_unit_test(test_torch_object__arrays_that_share_bytes_are_one_extent),
         cmocka_unit_test(test_torch_object__numbers_of_python_are_gathered_and_odd_ones_named),
+        cmocka_unit_test(test_torch_object__no_infinite_scale_of_a_quantised_tensor_is_healthy),
+        cmocka_unit_test(test_torch_object__the_average_of_asgd_has_its_parameter_s_name),
         cmocka_unit_test(test_torch_object__a_history_of_nan_does_not_need_a_name_for_each),
         cmocka_unit_test(test_torch_object__a_number_that_is_a_key_is_looked_at),
         cmocka_unit_test(test_torch_object__pairs_of_python_2_name_what_they_hold),
