@@ -1,7 +1,8 @@
 /*
  * A real process that saves, announces, commits, rotates and quarantines, and a real kill -9 at a random moment, many times. It
- * saves half of its checkpoints over one name and half under new ones, with a torn or bad one now and then, and removes all but the
- * newest two.
+ * saves a quarter of its checkpoints over one name that it announces, a quarter over one that it does not, and half under new ones,
+ * with a torn or bad one now and then, and removes all but the newest two. (A name that was announced is pinned by a hard link, on
+ * the word of the trainer that the next save will be announced as well: the two kinds do not mix under one name.)
  * After each kill, what it had been told is committed, or a later one, can be resumed from with the right bytes.
  */
 #include <setjmp.h>
@@ -60,12 +61,12 @@ static void train(int64_t first, int tell)
     const fb_os *os = fb_os_posix();
     for (int64_t step = first; step < STEPS_MAX; step++) {
         char path[400], old[400];
-        int over = step % 2 == 0, bad = step % 7 == 0, torn = step % 11 == 0;
+        int over = step % 2 == 0, announced = step % 4 == 0, bad = step % 7 == 0, torn = step % 11 == 0;
         int32_t state = 0;
         fb_error err;
-        if (over) (void)snprintf(path, sizeof path, "%s/ckpt.pt", out);
+        if (over) (void)snprintf(path, sizeof path, "%s/%s.pt", out, announced ? "announced" : "ckpt");
         else (void)snprintf(path, sizeof path, "%s/step-%lld", out, (long long)step);
-        if (over && step % 4 == 0 && fb_registry_begin(os, run, path, step, 1, 0, &err) != FB_OK) _exit(3);
+        if (announced && fb_registry_begin(os, run, path, step, 1, 0, &err) != FB_OK) _exit(3);
         if (!write_file(path, (float)step, bad, torn)) _exit(4);
         if (fb_registry_commit(os, run, path, step, 1, 0, 1, &state, &err) != FB_OK) _exit(5);
         if (state == FB_CKPT_COMMITTED && (bad || torn)) _exit(6);
