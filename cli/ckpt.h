@@ -40,8 +40,8 @@ typedef struct ckpt_set {
 } ckpt_set;
 
 /**
- * Gather what is known of checkpoints at or below `path`; NULL: of the newest run. The path itself may be gone: a checkpoint that was
- * rotated away or moved aside is still known by its name.
+ * Gather what is known of checkpoints at or below `path`; NULL: of the newest run. The path itself may be gone: a checkpoint that
+ * was rotated away or moved aside is still known by its name.
  * Returns 0, or an exit code after a message.
  */
 int ckpt_gather(const ckpt_request *request, const char *path, int trail, ckpt_set *set);

@@ -1,4 +1,5 @@
-/* firstbad ckpt latest, verify, quarantine and release: each tells in one line what it did, and changes nothing it does not tell. */
+/* firstbad ckpt latest, verify, quarantine and release: each tells in one line what it did, and
+ * changes nothing it does not tell. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

@@ -94,7 +94,8 @@ static int is_text(const fb_text *a, const fb_text *b)
     return a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0;
 }
 
-/* A row that stood for a pin, or for what was moved aside, and that has nothing to stand for any more: it is gone, or the checkpoint
+/* A row that stood for a pin, or for what was moved aside, and that has nothing to stand for any more: it is gone, or the
+ * checkpoint
    itself, with the same bytes, has a row. */
 static int is_past(const ckpt_request *request, const ckpt_set *set, const ckpt_row *row)
 {

@@ -29,7 +29,8 @@ static const sign signs[] = {
     {0, 6, "7z\xbc\xaf\x27\x1c", "a 7-Zip archive"},
 };
 
-/* A protobuf message whose first field is a small version, followed by what ModelProto has next: producer, graph or operator set. */
+/* A protobuf message whose first field is a small version, followed by what ModelProto has next:
+ * producer, graph or operator set. */
 static int is_onnx(const uint8_t *head, size_t bytes)
 {
     return bytes > 4 && head[0] == 0x08 && head[1] > 0 && head[1] < 32 && (head[2] == 0x12 || head[2] == 0x3a || head[2] == 0x42);

@@ -3,8 +3,8 @@
  * without ".npy".
  *
  * All headers are read and proven when the archive is opened. A stored array becomes an extent of its data alone; a deflated one
- * an extent of the whole member, whose first bytes, the header, belong to no tensor. Arrays of Python objects are listed as not looked
- * at; members that are no arrays are told of.
+ * an extent of the whole member, whose first bytes, the header, belong to no tensor. Arrays of Python objects are listed as not
+ * looked at; members that are no arrays are told of.
  */
 #include <string.h>
 #include <zlib.h>
@@ -58,7 +58,7 @@ static int npz_detect(const uint8_t *head, size_t head_bytes, uint64_t file_byte
     return name_bytes > SUFFIX && name_bytes <= head_bytes - 30 && memcmp(head + 30 + name_bytes - SUFFIX, ".npy", SUFFIX) == 0;
 }
 
-/* ---- the first bytes of an array ---------------------------------------------------------------------------------------------- */
+/* ---- the first bytes of an array --------------------------------------------------------------------------------------------- */
 
 /* How many bytes magic, version and header take, as far as the first PREAMBLE bytes tell; never more than there can be. */
 static size_t head_length(const uint8_t *p, uint64_t bytes)
@@ -99,7 +99,7 @@ static fb_status read_head(state *s, const fb_zip_member *m, uint8_t *head, size
     return status;
 }
 
-/* ---- members ------------------------------------------------------------------------------------------------------------------ */
+/* ---- members ----------------------------------------------------------------------------------------------------------------- */
 
 /* Takes text over. */
 static void add_remark(state *s, const fb_zip_member *m, char *text)
@@ -192,7 +192,7 @@ static fb_status take_members(state *s, uint8_t *head, fb_error *err)
     return FB_OK;
 }
 
-/* ---- the reader --------------------------------------------------------------------------------------------------------------- */
+/* ---- the reader -------------------------------------------------------------------------------------------------------------- */
 
 static void npz_close(void *state_)
 {
@@ -247,8 +247,8 @@ static fb_status npz_open(void **out, const fb_ckpt_range *range, const fb_ckpt_
 }
 
 /*
- * The checksum of the data, from that of the whole member and that of the header: crc(head + data) is crc(head) moved on by the length
- * of data, xor crc(data).
+ * The checksum of the data, from that of the whole member and that of the header: crc(head + data) is crc(head) moved on by the
+ * length of data, xor crc(data).
  */
 static uint32_t data_crc(const array *a, uint64_t data_bytes)
 {

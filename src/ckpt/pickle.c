@@ -3,8 +3,8 @@
  * there is an error. What an opcode would import or call becomes a node that says so.
  *
  * Stricter than CPython, which no honest writer notices: nothing is taken from below the last mark; text longer than the pickle is
- * refused before it is looked at; a frame must lie inside the pickle; state on an object that takes none, or twice on one, and items
- * set on anything but a dict or an object are refused, since a loader and we could then mean different numbers.
+ * refused before it is looked at; a frame must lie inside the pickle; state on an object that takes none, or twice on one, and
+ * items set on anything but a dict or an object are refused, since a loader and we could then mean different numbers.
  * Opcodes and their operands: CPython, Lib/pickletools.py. Tried against it.
  */
 #include <stdarg.h>
@@ -255,7 +255,7 @@ static fb_status op_bytes(machine *m, uint32_t arg)
     return push_text(m, FB_PICKLE_BYTES, arg);
 }
 
-/* ---- lines of text: protocol 0, of which Python 2 used two in protocol 2 as well ---------------------------------------------- */
+/* ---- lines of text: protocol 0, of which Python 2 used two in protocol 2 as well --------------------------------------------- */
 
 static fb_status take_line(machine *m, uint64_t bytes_max, const char **line, uint64_t *bytes)
 {
@@ -620,7 +620,8 @@ static fb_status op_protocol(machine *m, uint32_t arg)
     return status;
 }
 
-/* A frame says how much a reader may fetch at once. Nothing depends on it here; one that leaves the pickle is an error all the same,
+/* A frame says how much a reader may fetch at once. Nothing depends on it here; one that leaves the pickle is an error all the
+ * same,
    since CPython fails on it too. */
 static fb_status op_frame(machine *m, uint32_t arg)
 {

@@ -1,9 +1,9 @@
 /*
- * A pickle read as data. Nothing is imported and nothing is called: GLOBAL becomes a node with a name in it, REDUCE a node that says
- * "this would have been called with these arguments". What the nodes mean is decided elsewhere (torch_object.h, dcp.h).
+ * A pickle read as data. Nothing is imported and nothing is called: GLOBAL becomes a node with a name in it, REDUCE a node that
+ * says "this would have been called with these arguments". What the nodes mean is decided elsewhere (torch_object.h, dcp.h).
  *
- * Nodes form a graph: the memo shares them and can close circles, so whoever walks it marks what was visited and uses a stack of its
- * own. All memory grows with bytes that were really read; all bounds are in fb_pickle_limits.
+ * Nodes form a graph: the memo shares them and can close circles, so whoever walks it marks what was visited and uses a stack of
+ * its own. All memory grows with bytes that were really read; all bounds are in fb_pickle_limits.
  */
 #ifndef FB_CKPT_PICKLE_H
 #define FB_CKPT_PICKLE_H
@@ -42,15 +42,15 @@ typedef struct fb_pickle_limits { /* zeros: the defaults */
 } fb_pickle_limits;
 
 /**
- * Parse one pickle, protocols 1 to 5, from its first byte to STOP. Of protocol 0 what Python 2 also wrote in protocol 2: integers and
- * memo indices in decimal, instances of old classes.
+ * Parse one pickle, protocols 1 to 5, from its first byte to STOP. Of protocol 0 what Python 2 also wrote in protocol 2: integers
+ * and memo indices in decimal, instances of old classes.
  * data    borrowed, and must outlive *out: texts are kept as places in it.
  * base    offset of data in the file, for errors.
  * limits  NULL: the defaults.
  * used    out: bytes up to and with STOP.
- * Errors: FB_E_CORRUPT (with the offset): an opcode that does not exist, a stack that runs dry, no STOP; FB_E_LIMIT; FB_E_UNSUPPORTED:
- * opcodes that need a registry or buffers from outside (EXT, NEXT_BUFFER), the other text opcodes of protocol 0, state given twice to
- * one object; FB_E_NOMEM.
+ * Errors: FB_E_CORRUPT (with the offset): an opcode that does not exist, a stack that runs dry, no STOP; FB_E_LIMIT;
+ * FB_E_UNSUPPORTED: opcodes that need a registry or buffers from outside (EXT, NEXT_BUFFER), the other text opcodes of protocol 0,
+ * state given twice to one object; FB_E_NOMEM.
  * Cost: one pass. Memory: pickle_graph.h has the account; at most 24 bytes for each of the pickle.
  */
 fb_status fb_pickle_parse(fb_pickle **out, const uint8_t *data, uint64_t bytes, uint64_t base, const char *path,
@@ -71,11 +71,13 @@ fb_node fb_pickle_child(const fb_pickle *pickle, fb_node node, uint64_t i); /* 0
 /* CALL: the DICT or LIST that gathers what SETITEM(S) or APPEND(S) added, and what BUILD handed over; 0 when there was nothing. */
 fb_node fb_pickle_items(const fb_pickle *pickle, fb_node node);
 fb_node fb_pickle_state(const fb_pickle *pickle, fb_node node);
-/* Value of a text key in a DICT, or in a CALL of OrderedDict and its kin: the last one that was set. 0: not there. Cost: one pass. */
+/* Value of a text key in a DICT, or in a CALL of OrderedDict and its kin: the last one that was set.
+ * 0: not there. Cost: one pass. */
 fb_node fb_pickle_get(const fb_pickle *pickle, fb_node dict, const char *key);
 /* Each GLOBAL once, for the list of dangerous imports: number i, or 0. */
 fb_node fb_pickle_global(const fb_pickle *pickle, uint64_t i);
-/* 1: a program that loaded this import could run code or reach outside, whatever its arguments. Known harmless names of the field give
+/* 1: a program that loaded this import could run code or reach outside, whatever its arguments. Known harmless names of the field
+ * give
    0, everything else that is not on the list of torch, numpy and the training frameworks too, but *unknown is set. */
 int fb_pickle_dangerous(const char *module_and_name, uint64_t bytes, int *unknown);
 

@@ -1,11 +1,12 @@
 /*
  * The nodes of a parsed pickle and the room they live in. Written by the interpreter (pickle.c), read through pickle.h.
  *
- * A node takes 16 bytes. Children are runs of node ids in one pool; a run that may grow (list, dict, set) has room for the next power
- * of two, and a run that was left for a larger one is used again for another, so that the pool holds at most two ids for each child.
- * The worst that a byte of a pickle can ask for is 24 bytes of memory (an empty list in a list); None, True, False and the empty tuple
- * exist once. With the default limits that is 0.8 GB of nodes and 1.6 GB of children at the very most, and half as much again while a
- * table moves. Real files need 2 to 4 bytes for each of theirs.
+ * A node takes 16 bytes. Children are runs of node ids in one pool; a run that may grow (list, dict, set) has room for the next
+ * power of two, and a run that was left for a larger one is used again for another, so that the pool holds at most two ids for each
+ * child.
+ * The worst that a byte of a pickle can ask for is 24 bytes of memory (an empty list in a list); None, True, False and the empty
+ * tuple exist once. With the default limits that is 0.8 GB of nodes and 1.6 GB of children at the very most, and half as much again
+ * while a table moves. Real files need 2 to 4 bytes for each of theirs.
  */
 #ifndef FB_CKPT_PICKLE_GRAPH_H
 #define FB_CKPT_PICKLE_GRAPH_H

@@ -3,7 +3,8 @@
 
 const fb_ckpt_reader *fb_ckpt_reader_find(const uint8_t *head, size_t head_bytes, uint64_t file_bytes)
 {
-    /* In the order in which they are asked. Formats with a magic number come first; those that only look plausible, last: the length
+    /* In the order in which they are asked. Formats with a magic number come first; those that only look plausible, last: the
+     * length
        of a safetensors header is any eight bytes, and a bare pickle shows two. */
     static const fb_ckpt_reader *const readers[] = {
         &fb_ckpt_npy,          &fb_ckpt_gguf,        &fb_ckpt_npz,    &fb_ckpt_torch_zip,

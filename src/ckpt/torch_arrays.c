@@ -6,8 +6,9 @@
  *   _frombuffer(bytes, dtype, shape, 'C' or 'F')
  *   dtype('f8', False, True), state (version, '<', subarray, names, fields, ...)
  *
- * Protocol 2 has no bytes: it writes _codecs.encode(text, 'latin1'), which is decoded into memory of ours, once for each text however
- * often it is used. Arrays that share bytes become tensors of one extent, so that the same bytes are not looked at once for each.
+ * Protocol 2 has no bytes: it writes _codecs.encode(text, 'latin1'), which is decoded into memory of ours, once for each text
+ * however often it is used. Arrays that share bytes become tensors of one extent, so that the same bytes are not looked at once for
+ * each.
  */
 #include <stdio.h>
 #include <string.h>

@@ -8,8 +8,8 @@ static const char *const fact_names[FB_TORCH_FACTS] = {FB_CKPT_FACT_STEP, FB_CKP
                                                        FB_CKPT_FACT_PARTITIONS, FB_CKPT_FACT_ZERO_STAGE};
 
 /*
- * Lower ranks win over higher ones, then lesser depth. depth_max: a key of this name further down means something else: the step of an
- * optimizer is not that of the run, since skipped updates are not counted in it.
+ * Lower ranks win over higher ones, then lesser depth. depth_max: a key of this name further down means something else: the step of
+ * an optimizer is not that of the run, since skipped updates are not counted in it.
  */
 static const struct row {
     const char *key;

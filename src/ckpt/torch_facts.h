@@ -1,6 +1,6 @@
 /*
- * Keys that mean something wherever they stand: counters and scales that are compared across files, and what a number under them says
- * about an infinity.
+ * Keys that mean something wherever they stand: counters and scales that are compared across files, and what a number under them
+ * says about an infinity.
  */
 #ifndef FB_CKPT_TORCH_FACTS_H
 #define FB_CKPT_TORCH_FACTS_H

@@ -1,6 +1,6 @@
 /*
- * What the parts of torch_object share: places (storages, and bytes in memory), the tensors that live in them, remarks, and the text
- * of all names. Filled while the pickle is walked; turned into what torch_object.h hands out by fb_torch_finish.
+ * What the parts of torch_object share: places (storages, and bytes in memory), the tensors that live in them, remarks, and the
+ * text of all names. Filled while the pickle is walked; turned into what torch_object.h hands out by fb_torch_finish.
  */
 #ifndef FB_CKPT_TORCH_INSIDE_H
 #define FB_CKPT_TORCH_INSIDE_H
@@ -125,7 +125,8 @@ fb_status fb_torch_refuse(const fb_torch_object *object, fb_node at, fb_error *e
     __attribute__((format(printf, 4, 5)));
 
 /* ---- torch_arrays.c ---- */
-/* An array of numpy in a call of class ARRAY, SCALAR or FROM_BUFFER. *objects: its elements when they are objects, to be walked; or 0. */
+/* An array of numpy in a call of class ARRAY, SCALAR or FROM_BUFFER. *objects: its elements when they
+ * are objects, to be walked; or 0. */
 fb_status fb_torch_add_array(fb_torch_object *object, fb_node call, int class_of, uint32_t name_at, fb_node *objects,
                              fb_error *err);
 /* Bytes of a BYTES node, or of the call by which protocol 2 writes bytes; 0: it is neither. */

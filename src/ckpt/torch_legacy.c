@@ -5,10 +5,10 @@
  *   4  the object; a tensor in it refers to a storage by key, which is an address as text
  *   5  the list of keys; then for each of them, in this order: i64 number of elements, elements
  *
- * Numbers after the pickles are little-endian whatever `little_endian` says: big-endian machines turn them around when they write and
- * when they read (torch/csrc/serialization.cpp); torch 2.13 loads a file whose flag was changed to False with the same values.
- * Valid only if the keys are those that the object refers to, each once, the counts are those of the object, and the last storage ends
- * with the file. A storage of the object may be a part of another one; its tensors are then tensors of that one.
+ * Numbers after the pickles are little-endian whatever `little_endian` says: big-endian machines turn them around when they write
+ * and when they read (torch/csrc/serialization.cpp); torch 2.13 loads a file whose flag was changed to False with the same values.
+ * Valid only if the keys are those that the object refers to, each once, the counts are those of the object, and the last storage
+ * ends with the file. A storage of the object may be a part of another one; its tensors are then tensors of that one.
  */
 #include <string.h>
 

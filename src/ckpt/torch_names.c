@@ -1,6 +1,6 @@
 /*
- * Source of the tables: torch/_utils.py, torch/_tensor.py, torch/storage.py, torch/serialization.py (1.0 to 2.13), and files that these
- * releases wrote.
+ * Source of the tables: torch/_utils.py, torch/_tensor.py, torch/storage.py, torch/serialization.py (1.0 to 2.13), and files that
+ * these releases wrote.
  */
 #include "ckpt/torch_names.h"
 

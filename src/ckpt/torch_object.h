@@ -5,8 +5,8 @@
  *
  * Names: the path of keys from the root, joined by '.'; a tensor of an optimizer, whose key is a number, gets the name of its
  * parameter ("optimizer.state.exp_avg of h.0.attn.weight") where the file says which that is (param_names, or a model whose
- * parameters match in number, order and shape), and keeps its number ("optimizer.state.12.exp_avg") where it does not. What stands at
- * the root itself is "(root)". Control characters and bytes that are not UTF-8 are written \xNN.
+ * parameters match in number, order and shape), and keeps its number ("optimizer.state.12.exp_avg") where it does not. What stands
+ * at the root itself is "(root)". Control characters and bytes that are not UTF-8 are written \xNN.
  */
 #ifndef FB_CKPT_TORCH_OBJECT_H
 #define FB_CKPT_TORCH_OBJECT_H
@@ -22,7 +22,8 @@ typedef struct fb_torch_storage {
     const char *dtype_name;
     uint32_t element_bytes; /* 0: unknown */
     uint64_t elements;      /* as the persistent id says */
-    /* Tensors that are views of it; offsets are in bytes of the storage. Proven: every element lies in [0, elements * element_bytes). */
+    /* Tensors that are views of it; offsets are in bytes of the storage. Proven: every element lies
+     * in [0, elements * element_bytes). */
     const fb_ckpt_tensor *tensors;
     uint64_t tensor_count;
     /* Legacy: this storage is a part of another one, from this element on, proven to lie in it; the other is in the list too. Else
@@ -41,7 +42,8 @@ void fb_torch_object_close(fb_torch_object *object);
 
 uint64_t fb_torch_storages(const fb_torch_object *object);
 const fb_torch_storage *fb_torch_storage_at(const fb_torch_object *object, uint64_t i); /* in order of first appearance */
-/* Extents in memory: arrays and numbers that lie in the pickle. Number i; 0: there is none left. Python's finite numbers are one tensor,
+/* Extents in memory: arrays and numbers that lie in the pickle. Number i; 0: there is none left. Python's finite numbers are one
+ * tensor,
    "(numbers)"; each other is one of its own, and from the thousandth on they are "(more numbers)". */
 int fb_torch_extent(const fb_torch_object *object, uint64_t i, fb_ckpt_extent *extent);
 /* Remarks, as fb_ckpt_reader.remark: dangerous imports, tensors without data, opaque parts, facts. */

@@ -7,10 +7,10 @@
  *   NAME/byteorder           "little" or "big"; missing before torch 2.1, which is little
  *   NAME/.format_version, NAME/.storage_alignment, NAME/.data/serialization_id      written since, not needed to read
  *
- * TorchScript adds NAME/code/, which is text and not looked at, and NAME/constants.pkl with storages in NAME/constants/. NAME is what
- * stands in front of the first slash of the first entry of the directory, as in torch's own reader. Valid only if every storage that
- * an object refers to is a member of exactly elements * element size bytes. Source: caffe2/serialize/inline_container.cc and
- * torch/serialization.py of PyTorch; files of 2.13.
+ * TorchScript adds NAME/code/, which is text and not looked at, and NAME/constants.pkl with storages in NAME/constants/. NAME is
+ * what stands in front of the first slash of the first entry of the directory, as in torch's own reader. Valid only if every
+ * storage that an object refers to is a member of exactly elements * element size bytes. Source:
+ * caffe2/serialize/inline_container.cc and torch/serialization.py of PyTorch; files of 2.13.
  *
  * Any zip archive whose first member is no array comes here: what it is, only its directory tells.
  */

@@ -1,8 +1,8 @@
 /*
- * Order of work: the end of the archive (zip_end.c), the directory into memory and parsed where it stands, names sorted and compared,
- * then every local header in the order in which the members lie. Members follow each other without a gap: where one ends, its data
- * descriptor or the next local header begins, and the last ends at the directory. That leaves no room for a member that the directory
- * does not list, for two members that share bytes, or for another format in front.
+ * Order of work: the end of the archive (zip_end.c), the directory into memory and parsed where it stands, names sorted and
+ * compared, then every local header in the order in which the members lie. Members follow each other without a gap: where one ends,
+ * its data descriptor or the next local header begins, and the last ends at the directory. That leaves no room for a member that
+ * the directory does not list, for two members that share bytes, or for another format in front.
  */
 #include "ckpt/zip.h"
 

@@ -37,8 +37,8 @@ static size_t next_end(const uint8_t *tail, size_t bytes, size_t from)
 }
 
 /*
- * The one end record whose comment ends with the archive. A second one that fits, or any later signature inside the comment, is what
- * another loader would take; an earlier signature that does not fit is data, in which any bytes may occur.
+ * The one end record whose comment ends with the archive. A second one that fits, or any later signature inside the comment, is
+ * what another loader would take; an earlier signature that does not fit is data, in which any bytes may occur.
  */
 static fb_status choose_end(const fb_ckpt_range *range, const uint8_t *tail, size_t bytes, size_t *chosen, fb_error *err)
 {

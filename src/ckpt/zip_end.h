@@ -3,8 +3,8 @@
  *
  *   [directory] [zip64 end record, 56 bytes] [its locator, 20 bytes] [end record, 22 bytes] [comment]
  *
- * The zip64 pair is there or not; nothing lies in between. Loaders look for the end record in different ways (the last signature, the
- * first one whose comment fits, a locator or none), so a tail in which they could find different ones is refused.
+ * The zip64 pair is there or not; nothing lies in between. Loaders look for the end record in different ways (the last signature,
+ * the first one whose comment fits, a locator or none), so a tail in which they could find different ones is refused.
  */
 #ifndef FB_CKPT_ZIP_END_H
 #define FB_CKPT_ZIP_END_H

@@ -19,7 +19,8 @@ typedef struct fb_zip_entry {
 } fb_zip_entry;
 
 /**
- * Take in the entry at p, `left` bytes before the end of the directory. Its name is moved over its head, which makes room for a NUL.
+ * Take in the entry at p, `left` bytes before the end of the directory. Its name is moved over its head, which makes room for a
+ * NUL.
  * at    place of p in the file, for errors.
  * used  out: bytes that it takes.
  * The places of the member are as written: counted from the first byte of the archive; data_at is not known yet.
@@ -28,8 +29,9 @@ fb_status fb_zip_entry_take(fb_zip_entry *entry, const char *path, uint8_t *p, u
                             fb_error *err);
 
 /*
- * The zip64 field among `bytes` bytes of extra fields replaces those of the `count` values that are all ones, in their order, and holds
- * nothing else. 1: done, or there was nothing to do. 0: the fields are not well formed, it is missing, twice there, too short or too
+ * The zip64 field among `bytes` bytes of extra fields replaces those of the `count` values that are all ones, in their order, and
+ * holds nothing else. 1: done, or there was nothing to do. 0: the fields are not well formed, it is missing, twice there, too short
+ * or too
  * long.
  */
 int fb_zip_extra_take(const uint8_t *extra, size_t bytes, uint64_t **values, size_t count, int *other_name);

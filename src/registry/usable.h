@@ -14,8 +14,8 @@ fb_status fb_usable_at(const fb_os *os, const fb_rec_ckpt *rec, const char *path
 fb_status fb_usable(const fb_os *os, const fb_rec_ckpt *rec, int how, char *where, fb_error *why);
 
 /*
- * The row of a table that quarantined the very bytes of `rec` after record number `sequence`, or NULL: a pin, or a copy that has a row
- * of its own, is no way around somebody's word against what it holds.
+ * The row of a table that quarantined the very bytes of `rec` after record number `sequence`, or NULL: a pin, or a copy that has a
+ * row of its own, is no way around somebody's word against what it holds.
  */
 const fb_registry_row *fb_bytes_quarantined(const fb_registry_table *table, const fb_rec_ckpt *rec, uint64_t sequence);
 

@@ -1,7 +1,7 @@
 /*
  * The directory of zip archives, against any bytes. What must hold: it ends, reads inside the file, and of an archive that is taken
- * names are unique and safe, members lie inside it and share no byte, and what is loaded is as long as its member. An archive that is
- * taken is taken again inside a larger file, with the same members.
+ * names are unique and safe, members lie inside it and share no byte, and what is loaded is as long as its member. An archive that
+ * is taken is taken again inside a larger file, with the same members.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * What every reader promises of what it hands out (reader.h), checked on whatever bytes it took: extents in order and inside the file,
- * every element of every tensor inside its extent, names fit for a terminal. For fuzz drivers: it aborts.
+ * What every reader promises of what it hands out (reader.h), checked on whatever bytes it took: extents in order and inside the
+ * file, every element of every tensor inside its extent, names fit for a terminal. For fuzz drivers: it aborts.
  */
 #ifndef FB_TESTS_SUPPORT_CHECK_EXTENTS_H
 #define FB_TESTS_SUPPORT_CHECK_EXTENTS_H

@@ -1,7 +1,8 @@
 /*
- * What a reader hands out, judged in the plainest way: every extent is loaded whole, every element of every tensor is found by its own
- * multiplication and looked at alone. Slow, and shares no line with the scan that it stands in for. The results of a folder of files
- * are compared with its truth.json, [{"file", "outcome", "findings": ["NAME INDEX KIND", ...]}, ...], where NAME may hold a star.
+ * What a reader hands out, judged in the plainest way: every extent is loaded whole, every element of every tensor is found by its
+ * own multiplication and looked at alone. Slow, and shares no line with the scan that it stands in for. The results of a folder of
+ * files are compared with its truth.json, [{"file", "outcome", "findings": ["NAME INDEX KIND", ...]}, ...], where NAME may hold a
+ * star.
  */
 #ifndef FB_TESTS_SUPPORT_CKPT_TRUTH_H
 #define FB_TESTS_SUPPORT_CKPT_TRUTH_H

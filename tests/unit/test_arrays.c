@@ -1,5 +1,6 @@
 /*
- * Files of NumPy, of the gguf package and of Flax, with bad numbers planted in them by scripts/make-golden-arrays.py, the whole way.
+ * Files of NumPy, of the gguf package and of Flax, with bad numbers planted in them by scripts/make-golden-arrays.py, the whole
+ * way.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * The directory of zip archives: good ones, and those by which one program is shown other bytes than the next. The files are made by
- * scripts/make-golden-torch.py; of the hostile ones Python's zipfile takes more than half.
+ * The directory of zip archives: good ones, and those by which one program is shown other bytes than the next. The files are made
+ * by scripts/make-golden-torch.py; of the hostile ones Python's zipfile takes more than half.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -373,7 +373,8 @@ static void test_zip__every_truncation_is_refused(void **ignored)
     }
 }
 
-/* No changed byte of the structure may change what is read without being noticed: the archive is refused, or the same bytes come out. */
+/* No changed byte of the structure may change what is read without being noticed: the archive is
+ * refused, or the same bytes come out. */
 static void test_zip__a_changed_byte_is_noticed_or_means_nothing(void **ignored)
 {
     bytes b = load_file(GOLDEN "two.zip");
