@@ -3,7 +3,7 @@
  * names (param_names); else a model in the same file may tell: when the floating tensors of one of its dicts, tied ones once, are as
  * many as the parameters and have the shapes that the moments have, in the order of the groups. Two orders are tried: that of the
  * model, and that of the usual two groups (weights of two dimensions or more with weight decay, then the rest). A wrong name would be
- * worse than a number, so anything that does not fit leaves the numbers.
+ * worse than a number, so anything that does not fit leaves the numbers, and so do two models that fit and have other names.
  */
 #include <string.h>
 
@@ -256,22 +256,43 @@ static void split_by_dims(const search *s, const parameter *from, parameter *to)
     }
 }
 
-/* 1: names were found; -1: no memory. */
+/* Equal, or one is the other under a prefix, as "module.w" of a wrapper is "w". */
+static int same_name(const fb_pickle *p, fb_node a, fb_node b)
+{
+    uint64_t a_bytes, b_bytes, more, less;
+    const char *a_end = fb_pickle_text(p, a, &a_bytes) + a_bytes, *b_end = fb_pickle_text(p, b, &b_bytes) + b_bytes;
+    more = a_bytes > b_bytes ? a_bytes : b_bytes;
+    less = a_bytes > b_bytes ? b_bytes : a_bytes;
+    if (memcmp(a_end - less, b_end - less, (size_t)less) != 0) return 0;
+    return more == less || (a_bytes == more ? a_end : b_end)[-(int64_t)less - 1] == '.';
+}
+
+static int same_names(const search *s, const parameter *parameters)
+{
+    for (uint64_t i = 0; i < s->count; i++) {
+        if (!same_name(s->pickle, s->names[i], parameters[i].name)) return 0;
+    }
+    return 1;
+}
+
+/* 1: names were found; -1: no memory. Two models that fit and have other names leave it open whose optimizer this is. */
 static int ask_models(search *s)
 {
     parameter *in_order = fb_calloc((size_t)s->count, sizeof *in_order), *split = fb_calloc((size_t)s->count, sizeof *split);
-    const parameter *fits = NULL;
-    int listed = in_order && split ? 0 : -1;
-    for (uint64_t i = 0; listed >= 0 && !fits && i < s->object->models.count; i++) {
+    int listed = in_order && split ? 0 : -1, found = 0, agree = 1;
+    for (uint64_t i = 0; listed >= 0 && agree && i < s->object->models.count; i++) {
+        const parameter *fits;
         listed = list_parameters(s, (fb_node)s->object->models.data[i], in_order);
         if (listed != 1) continue;
         split_by_dims(s, in_order, split);
         fits = shapes_fit(s, in_order) ? in_order : shapes_fit(s, split) ? split : NULL;
+        if (fits && found) agree = same_names(s, fits);
+        for (uint64_t k = 0; fits && !found && k < s->count; k++) s->names[k] = fits[k].name;
+        found |= fits != NULL;
     }
-    for (uint64_t i = 0; fits && i < s->count; i++) s->names[i] = fits[i].name;
     fb_free(in_order);
     fb_free(split);
-    return listed < 0 ? -1 : fits != NULL;
+    return listed < 0 ? -1 : found && agree;
 }
 
 /* ---- all of it -------------------------------------------------------------------------------------------------------------- */

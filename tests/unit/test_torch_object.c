@@ -1,6 +1,6 @@
 /*
- * What torch.save and numpy wrote (tests/golden/pickle, made by scripts/make-golden-pickles.py with torch 2.13 and numpy 2), seen as
- * tensors with names; and descriptions of tensors that reach out of their storages.
+ * What torch.save and numpy wrote (tests/golden/pickle, made by scripts/make-golden-pickles.py with torch 2.13 and numpy 2), seen
+ * as tensors with names; and descriptions of tensors that reach out of their storages.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -530,6 +530,24 @@ static void test_torch_object__the_average_of_asgd_has_its_parameter_s_name(void
     done(&o);
 }
 
+static void test_torch_object__two_models_that_fit_must_agree_on_the_names(void **state)
+{
+#define OPTIMIZER                      \
+    "U\x09optimizer}(U\5state}K\0}U\7" \
+    "exp_avg" TWO("1") "ssU\x0cparam_groups]}U\6params]K\0asauu."
+    opened o = OPEN("}(U\1g}U\1w" TWO("0") "sU\1d}U\1v" TWO("2") "s" OPTIMIZER);
+    (void)state;
+    if (o.status != FB_OK) fail_msg("%s", err.message);
+    assert_non_null(tensor(&o, "optimizer.state.0.exp_avg", NULL));
+    done(&o);
+    o = OPEN("}(U\1g}U\1w" TWO("0") "sU\3ema}U\x08module.w" TWO("2") "s" OPTIMIZER);
+    assert_non_null(tensor(&o, "optimizer.state.exp_avg of w", NULL));
+    done(&o);
+    o = OPEN("}(U\1g}U\1w" TWO("0") "sU\1d}U\2vw" TWO("2") "s" OPTIMIZER);
+    assert_non_null(tensor(&o, "optimizer.state.0.exp_avg", NULL));
+    done(&o);
+}
+
 static void test_torch_object__a_history_of_nan_does_not_need_a_name_for_each(void **state)
 {
     enum { COUNT = 1500 };
@@ -694,6 +712,7 @@ int main(void)
         cmocka_unit_test(test_torch_object__numbers_of_python_are_gathered_and_odd_ones_named),
         cmocka_unit_test(test_torch_object__no_infinite_scale_of_a_quantised_tensor_is_healthy),
         cmocka_unit_test(test_torch_object__the_average_of_asgd_has_its_parameter_s_name),
+        cmocka_unit_test(test_torch_object__two_models_that_fit_must_agree_on_the_names),
         cmocka_unit_test(test_torch_object__a_history_of_nan_does_not_need_a_name_for_each),
         cmocka_unit_test(test_torch_object__a_number_that_is_a_key_is_looked_at),
         cmocka_unit_test(test_torch_object__pairs_of_python_2_name_what_they_hold),
