@@ -9,9 +9,69 @@ enum { PROGRESS_BYTES = 4 << 20 };
 
 /* ---- what may be -Inf ------------------------------------------------------------------------------------------------------- */
 
+/* The last part of a name that is no number: "attn_mask" of "h.0.attn_mask.1". Before it stand modules, whose names prove nothing. */
+static const char *own_name(const char *name)
+{
+    const char *last = name;
+    for (const char *at = name; *at; at++) {
+        if ((*at == '.' || *at == '/') && at[1] && !(at[1] >= '0' && at[1] <= '9')) last = at + 1;
+    }
+    return last;
+}
+
+/* Moments and gradients are no buffers: those of a parameter called mask begin with zeros as well. */
+static int is_of_an_optimizer(const char *name)
+{
+    static const char *const patterns[] = {"* of *", "*exp_avg*", "*momentum*", "*grad*", "*optim*"};
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+        if (fb_ckpt_name_fits(patterns[i], name)) return 1;
+    }
+    return 0;
+}
+
+/* The buffers in which programs keep a mask. `mask_head.bias` is none: it begins with zeros, and -Inf in it is a fault. */
 static int name_says_mask(const char *name)
 {
-    return fb_ckpt_name_fits("*mask*", name) || fb_ckpt_name_fits("*attn_bias*", name);
+    static const char *const patterns[] = {"*mask*", "*attn_bias*", "*causal*", "*future*", "tril", "triu"};
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+        if (fb_ckpt_name_fits(patterns[i], own_name(name))) return !is_of_an_optimizer(name);
+    }
+    return 0;
+}
+
+/*
+ * What a healthy program keeps before the first value comes: the best score so far (kth_value and best_score of Lightning, mode_worse
+ * of a scheduler), the range that an observer has seen (torch.ao: min_val +Inf, max_val -Inf). One number each; readers mark plain
+ * numbers themselves, since they know more of where those stand.
+ */
+static const struct waiting {
+    const char *pattern;
+    int32_t kind; /* the only infinity that it begins with; 0: either, as it depends on what is better */
+} waiting[] = {
+    {"best", 0},
+    {"best_*", 0},
+    {"*_best", 0},
+    {"*_best_*", 0},
+    {"kth_value", 0},
+    {"mode_worse", 0},
+    {"lowest*", 0},
+    {"highest*", 0},
+    {"min_loss", 0},
+    {"loss_min", 0},
+    {"min_val_loss", 0},
+    {"val_loss_min", 0},
+    {"min_val", FB_KIND_POS_INF},
+    {"max_val", FB_KIND_NEG_INF},
+};
+
+static int waits_for_a_value(const fb_ckpt_tensor *tensor, int32_t kind)
+{
+    const char *name = own_name(tensor->name);
+    if (tensor->elements != 1 || tensor->whole_shape || tensor->number || kind == FB_KIND_NAN) return 0;
+    for (size_t i = 0; i < sizeof waiting / sizeof waiting[0]; i++) {
+        if (fb_ckpt_name_fits(waiting[i].pattern, name)) return !waiting[i].kind || waiting[i].kind == kind;
+    }
+    return 0;
 }
 
 static int named_legal(const fb_ckpt_scan *scan, const char *name)
@@ -29,7 +89,7 @@ static int named_legal(const fb_ckpt_scan *scan, const char *name)
 static int32_t legality(const fb_ckpt_scan *scan, const fb_ckpt_tensor *tensor, uint64_t stored, const fb_ckpt_counts *counts)
 {
     if (counts->nan > 0) return 0;
-    if (tensor->legal_inf) return FB_CKPT_LEGAL_NUMBER;
+    if (tensor->legal_inf || waits_for_a_value(tensor, counts->first_kind)) return FB_CKPT_LEGAL_NUMBER;
     if (counts->pos_inf > 0) return 0;
     if (named_legal(scan, tensor->name)) return FB_CKPT_LEGAL_NAMED;
     return name_says_mask(tensor->name) && counts->zero > 0 && counts->zero + counts->neg_inf == stored ? FB_CKPT_LEGAL_MASK : 0;
@@ -44,7 +104,7 @@ int32_t fb_ckpt_wants(const fb_ckpt_scan *scan, const fb_ckpt_tensor *tensor)
 int fb_ckpt_is_decided(const fb_ckpt_scan *scan, const fb_ckpt_tensor *tensor, fb_ckpt_counts *counts)
 {
     if (!(scan->options.flags & FB_CKPT_FIRST) || counts->first_index == FB_NO_INDEX) return 0;
-    if (tensor->legal_inf) return 0; /* its other elements decide */
+    if (tensor->legal_inf || waits_for_a_value(tensor, counts->first_kind)) return 0; /* its other elements decide */
     if (counts->first_kind == FB_KIND_NEG_INF && (name_says_mask(tensor->name) || named_legal(scan, tensor->name))) return 0;
     counts->nan = counts->first_kind == FB_KIND_NAN;
     counts->pos_inf = counts->first_kind == FB_KIND_POS_INF;

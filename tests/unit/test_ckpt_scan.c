@@ -800,6 +800,70 @@ static void test_ckpt_scan__minus_infinity_is_legal_in_masks_and_nowhere_else(vo
     free(b);
 }
 
+/* A bias begins with zeros, and so do the moments of a parameter whatever it is called: 0 and -Inf are no proof there. */
+static void test_ckpt_scan__only_a_buffer_that_is_called_mask_is_a_mask(void **ignored)
+{
+    static const char *const masks[] = {"mask", "h.0.attn_mask", "attn.mask.0", "encoder/mask", "causal", "h.tril", "_future_mask"};
+    static const char *const others[] = {"mask_head.bias",
+                                         "causal_attn.lora_B.weight",
+                                         "optimizer.exp_avg.mask_token",
+                                         "optimizer.state.exp_avg of x.mask",
+                                         "mask.weight",
+                                         "tril_bias"};
+    bench *b = new_bench(4 * 12, 12);
+    (void)ignored;
+    put32(b, 2, ninf32);
+    for (size_t i = 0; i < sizeof masks / sizeof masks[0]; i++) {
+        b->tensors[0].name = masks[i];
+        scan(b);
+        assert_int_equal(b->s.findings[0].legal, FB_CKPT_LEGAL_MASK);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        b->tensors[0].name = others[i];
+        scan(b);
+        assert_int_equal(b->s.findings[0].legal, 0);
+    }
+    free(b);
+}
+
+static void test_ckpt_scan__what_waits_for_its_first_value_may_be_infinite(void **ignored)
+{
+    static const struct {
+        const char *name;
+        uint32_t bits;
+        int32_t legal;
+    } cases[] = {
+        {"callbacks.EarlyStopping{'monitor': 'val'}.best_score", pinf32, FB_CKPT_LEGAL_NUMBER},
+        {"callbacks.ModelCheckpoint{'monitor': None}.kth_value", ninf32, FB_CKPT_LEGAL_NUMBER},
+        {"best", pinf32, FB_CKPT_LEGAL_NUMBER},
+        {"val_best_loss", pinf32, FB_CKPT_LEGAL_NUMBER},
+        {"best_score", nan32, 0},
+        {"fc.activation_post_process.min_val", pinf32, FB_CKPT_LEGAL_NUMBER},
+        {"fc.activation_post_process.max_val", ninf32, FB_CKPT_LEGAL_NUMBER},
+        {"fc.activation_post_process.max_val", pinf32, 0}, /* an activation was infinite */
+        {"logit_scale", pinf32, 0},
+    };
+    bench *b = new_bench(4 * 12, 1);
+    (void)ignored;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        b->tensors[0].name = cases[i].name;
+        put32(b, 0, cases[i].bits);
+        for (int first = 0; first < 2; first++) {
+            b->options.flags = first ? FB_CKPT_FIRST : 0;
+            scan(b);
+            assert_int_equal(b->s.findings[0].legal, cases[i].legal);
+            assert_int_equal(b->s.sum.outcome, cases[i].legal ? FB_CKPT_CLEAN : FB_CKPT_NON_FINITE);
+        }
+    }
+    free(b);
+    b = new_bench(4 * 12, 2); /* two of them are a parameter */
+    b->tensors[0].name = "best";
+    put32(b, 0, pinf32);
+    scan(b);
+    assert_int_equal(b->s.findings[0].legal, 0);
+    free(b);
+}
+
 static void test_ckpt_scan__the_first_bad_element_ends_a_scan_that_asks_for_no_more(void **ignored)
 {
     (void)ignored;
@@ -1125,6 +1189,8 @@ int main(void)
         cmocka_unit_test(test_ckpt_scan__fields_of_records_are_read_apart),
         cmocka_unit_test(test_ckpt_scan__a_piece_is_named_by_its_place_in_the_whole),
         cmocka_unit_test(test_ckpt_scan__minus_infinity_is_legal_in_masks_and_nowhere_else),
+        cmocka_unit_test(test_ckpt_scan__only_a_buffer_that_is_called_mask_is_a_mask),
+        cmocka_unit_test(test_ckpt_scan__what_waits_for_its_first_value_may_be_infinite),
         cmocka_unit_test(test_ckpt_scan__the_first_bad_element_ends_a_scan_that_asks_for_no_more),
         cmocka_unit_test(test_ckpt_scan__more_small_tensors_than_a_piece_may_hold),
         cmocka_unit_test(test_ckpt_scan__what_cannot_be_looked_at_is_listed),
