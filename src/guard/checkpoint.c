@@ -89,7 +89,7 @@ void fb_checkpoint_close(struct fb_run *run, int forked)
 
 fb_verifier *fb_checkpoint_verifier(struct fb_run *run, fb_error *err)
 {
-    if (!run->verifier) (void)fb_verifier_open(&run->verifier, run->os, run->folder, err);
+    if (!run->verifier) (void)fb_verifier_open(&run->verifier, run->os, run->home, err);
     return run->verifier;
 }
 
@@ -102,7 +102,11 @@ static fb_status checkpoint(struct fb_run *run, const char *path, int64_t step, 
     if (!state) return fb_fail(err, FB_E_USAGE, "register checkpoint: state is missing");
     *state = FB_CKPT_SUSPECT;
     note_saved(run, step);
-    status = fb_registry_commit(run->os, run->folder, path, step, run->attempt, run->rank, fb_checkpoint_gated(run), state, err);
+    status = fb_registry_commit(run->os, run->home, path, step, run->attempt, run->rank, fb_checkpoint_gated(run), state, err);
+    if (*state == FB_CKPT_COMMITTED && fb_checkpoint_marked(run)) {
+        fb_checkpoint_taint(run, step);
+        *state = FB_CKPT_SUSPECT;
+    }
     if (status == FB_OK) fb_record_event(run, FB_EVENT_CHECKPOINT, *state, step, path, 0);
     return status;
 }
@@ -125,7 +129,7 @@ static fb_status begin(struct fb_run *run, const char *path, int64_t step, fb_er
     if (status != FB_OK) return status;
     forget(run, path);
     run->begun[0] = '\0';
-    status = fb_registry_begin(run->os, run->folder, path, step, run->attempt, run->rank, err);
+    status = fb_registry_begin(run->os, run->home, path, step, run->attempt, run->rank, err);
     if (status != FB_OK) return status;
     (void)snprintf(run->begun, sizeof run->begun, "%s", path);
     run->begun_step = step;
@@ -153,7 +157,7 @@ static fb_status record_suspect(struct fb_run *run, const char *path, int64_t st
     rec.path.data = path;
     rec.path.bytes = (uint32_t)strlen(path);
     rec.tensor.data = rec.aside.data = rec.pin_path.data = rec.origin.data = rec.note.data = "";
-    return fb_registry_record(run->os, run->folder, &rec, err);
+    return fb_registry_record(run->os, run->home, &rec, err);
 }
 
 /* Recorded here and now: how the run was gated until this moment is what counts, and what lay under this name may have been
@@ -174,6 +178,10 @@ static fb_status verify(struct fb_run *run, const char *path, int64_t step, fb_e
     announced = run->begun_step == step && strcmp(run->begun, path) == 0;
     run->begun[0] = '\0';
     status = record_suspect(run, known, step, announced, gated, err);
+    if (status == FB_OK && gated && fb_checkpoint_marked(run)) {
+        gated = 0;
+        status = record_suspect(run, known, step, announced, 0, err);
+    }
     if (status != FB_OK) return status;
     verifier = fb_checkpoint_verifier(run, err);
     status = verifier ? fb_verifier_add(verifier, known, step, gated, err) : FB_E_LIMIT;

@@ -34,7 +34,7 @@ static void leave_mark(struct fb_run *run, int64_t step)
     fb_json_key_int(&json, "step", step);
     fb_json_object_end(&json);
     status = fb_json_finish(&json, &why);
-    if (status == FB_OK) status = fb_os_put_new(run->os, run->folder, name, fb_json_text(&json), json.used, &why);
+    if (status == FB_OK) status = fb_os_put_new(run->os, run->home, name, fb_json_text(&json), json.used, &why);
     if (status != FB_OK && status != FB_E_EXISTS) fb_record_lost(run, &why);
     fb_json_release(&json);
 }
@@ -62,19 +62,23 @@ static int parent_is_good(const struct fb_run *run)
 {
     struct parent_search search = {run->parent, run->attempt, FB_CKPT_COMMITTED};
     if (run->parent < 0) return 1;
-    if (fb_registry_each(run->os, run->folder, look_for_parent, &search, NULL) != FB_OK) return 0;
+    if (fb_registry_each(run->os, run->home, look_for_parent, &search, NULL) != FB_OK) return 0;
     return search.state == FB_CKPT_COMMITTED;
+}
+
+int fb_checkpoint_marked(const struct fb_run *run)
+{
+    char path[FB_OS_PATH_MAX], name[32];
+    fb_os_info info;
+    if (run->world == 1) return 0;
+    mark_name(run, name, sizeof name);
+    if (fb_os_join(path, sizeof path, run->home, name, NULL) != FB_OK) return 1;
+    return run->os->stat(run->os->ctx, path, &info) != -ENOENT;
 }
 
 int fb_checkpoint_gated(const struct fb_run *run)
 {
-    char path[FB_OS_PATH_MAX], name[32];
-    fb_os_info info;
-    if (run->ungated || !parent_is_good(run)) return 0;
-    if (run->world == 1) return 1;
-    mark_name(run, name, sizeof name);
-    if (fb_os_join(path, sizeof path, run->folder, name, NULL) != FB_OK) return 0;
-    return run->os->stat(run->os->ctx, path, &info) == -ENOENT;
+    return !run->ungated && parent_is_good(run) && !fb_checkpoint_marked(run);
 }
 
 void fb_checkpoint_taint(struct fb_run *run, int64_t step)
@@ -83,7 +87,7 @@ void fb_checkpoint_taint(struct fb_run *run, int64_t step)
     run->ungated = 1;
     leave_mark(run, step);
 #ifndef FB_BREAK_P8_queue /* the broken build lets verdicts that are on their way stand */
-    if (run->log && fb_registry_taint(run->os, run->folder, run->attempt, step, NULL, &why) != FB_OK) fb_record_lost(run, &why);
+    if (run->log && fb_registry_taint(run->os, run->home, run->attempt, step, NULL, &why) != FB_OK) fb_record_lost(run, &why);
 #else
     (void)why;
 #endif
@@ -120,8 +124,8 @@ void fb_checkpoint_doubt(struct fb_run *run)
     /* What waits is read when the doubt ends; what is committed, or being read now, falls back and is read again then. */
     if (run->verifier && fb_verifier_hold(run->verifier, run->doubt_step, path, &step))
         fb_verifier_doubted(run->verifier, path, step);
-    status = fb_registry_each(run->os, run->folder, note_doubted, run, &why);
-    if (status == FB_OK) status = fb_registry_doubt(run->os, run->folder, run->attempt, run->doubt_step, NULL, &why);
+    status = fb_registry_each(run->os, run->home, note_doubted, run, &why);
+    if (status == FB_OK) status = fb_registry_doubt(run->os, run->home, run->attempt, run->doubt_step, NULL, &why);
     if (status != FB_OK) fb_record_lost(run, &why);
 }
 

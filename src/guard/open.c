@@ -208,12 +208,23 @@ static fb_status take_memory(struct fb_run *run, const fb_run_config *config, fb
     return FB_OK;
 }
 
+/* A trainer may change its working folder while it runs, and its cases and the registry belong where its ledger is. */
+static fb_status hold_home(struct fb_run *run, fb_error *err)
+{
+    char here[FB_OS_PATH_MAX];
+    if (run->folder[0] != '/' && run->os->realpath(run->os->ctx, ".", here, sizeof here) >= 0)
+        return fb_os_join(run->home, sizeof run->home, here, run->folder, err);
+    (void)snprintf(run->home, sizeof run->home, "%s", run->folder); /* a working folder that is gone has no name */
+    return FB_OK;
+}
+
 /* Names of the run's folder and of the cases below it; FB_E_LIMIT when too long. */
 static fb_status name_folders(struct fb_run *run, const fb_run_config *config, fb_error *err)
 {
     fb_status status = fb_os_join(run->folder, sizeof run->folder, config->dir ? config->dir : "firstbad-runs", run->run_id, err);
+    if (status == FB_OK) status = hold_home(run, err);
     if (status != FB_OK) return status;
-    return fb_os_join(run->cases, sizeof run->cases, run->folder, "cases", err);
+    return fb_os_join(run->cases, sizeof run->cases, run->home, "cases", err);
 }
 
 static fb_status create_log(struct fb_run *run, fb_error *err)

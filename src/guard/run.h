@@ -56,7 +56,8 @@ struct fb_run {
     int64_t pid; /* of the process that opened the run: a child made by fork is refused */
     int32_t rank, world, attempt, on_bad, agreement, threads;
     char run_id[FB_RUN_ID_BYTES], host[FB_TEXT_MAX + 1], precision[32];
-    char folder[FB_OS_PATH_MAX], cases[FB_OS_PATH_MAX];
+    char folder[FB_OS_PATH_MAX];                      /* as the trainer named it: for people */
+    char home[FB_OS_PATH_MAX], cases[FB_OS_PATH_MAX]; /* the same folder and the one in it, absolute: the trainer may move on */
     uint64_t run_hash;
 
     fb_log *log; /* NULL when it could not be created: everything is counted as lost */
@@ -195,6 +196,10 @@ void fb_checkpoint_doubt(struct fb_run *run);
 void fb_checkpoint_trust(struct fb_run *run);
 /* 1 when no rank of this attempt is known to have applied an update that was not gated. */
 int fb_checkpoint_gated(const struct fb_run *run);
+/* 1 when some rank of this attempt left its mark that it applied such an update, or it cannot be known. A rank leaves the mark first
+   and taints the registry then. So who looks for it before a record is written looks again afterwards: what the first look missed is
+   met either by the second or by the taint. */
+int fb_checkpoint_marked(const struct fb_run *run);
 
 /* checkpoint.c: verdicts of the thread go into the ledger, which is this thread's to write. Cheap when there is none. */
 void fb_checkpoint_record(struct fb_run *run);

@@ -1,0 +1,146 @@
+/*
+ * What goes on around a checkpoint: another rank that taints between two calls of the one that saves, and a trainer that changes its
+ * working folder.
+ */
+#include "support/world.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "firstbad/ckpt.h"
+#include "registry/registry.h"
+
+static fb_error err;
+
+static void write_file(const char *path)
+{
+    static const char header[] = "{\"moment\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}";
+    const float data[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+    uint64_t n = sizeof header - 1;
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(&n, 8, 1, file), 1);
+    assert_int_equal(fwrite(header, n, 1, file), 1);
+    assert_int_equal(fwrite(data, sizeof data, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* ---- another rank ------------------------------------------------------------------------------------------------------------ */
+
+/* Looked for and not found; then, before the one who looked does anything, the other rank leaves it and taints. */
+static fb_run *about_to_taint;
+
+static int64_t stat_then_taint(void *ctx, const char *path, fb_os_info *info)
+{
+    fb_run *other = about_to_taint;
+    int64_t got = fb_os_posix()->stat(ctx, path, info);
+    if (got == -ENOENT && other && strstr(path, "ungated-a")) {
+        about_to_taint = NULL;
+        fb_checkpoint_taint(other, 1);
+    }
+    return got;
+}
+
+static const char *open_two(world *w, fb_os *os, char path[160])
+{
+    *os = *fb_os_posix();
+    os->stat = stat_then_taint;
+    about_to_taint = NULL;
+    world_init(w, 2);
+    w->os = os;
+    world_open(w);
+    assert_int_equal(world_step(w, 1, NULL, NULL), FB_PROCEED);
+    (void)snprintf(path, 160, "%s/step-1.safetensors", w->dir);
+    write_file(path);
+    about_to_taint = w->rank[1].run;
+    return path;
+}
+
+static int32_t newest_state(const world *w)
+{
+    fb_registry_checkpoint found;
+    char home[128];
+    (void)snprintf(home, sizeof home, "%s/test", w->dir);
+    return fb_registry_latest_committed(fb_os_posix(), home, FB_REGISTRY_VERIFY, &found, &err) == FB_OK ? FB_CKPT_COMMITTED
+                                                                                                        : FB_CKPT_SUSPECT;
+}
+
+static void test_guard_checkpoint_around__taint_between_look_and_record_is_not_overtaken(void **state)
+{
+    world w;
+    fb_os os;
+    char room[160];
+    const char *path = open_two(&w, &os, room);
+    (void)state;
+    assert_int_equal(fb_run_checkpoint_verify(w.rank[0].run, path, 1, &err), FB_OK);
+    assert_null(about_to_taint);
+    assert_int_equal(fb_run_checkpoint_wait(w.rank[0].run, -1, &err), FB_OK);
+    assert_int_equal(newest_state(&w), FB_CKPT_SUSPECT);
+    world_close(&w);
+}
+
+static void test_guard_checkpoint_around__taint_between_look_and_commit_is_not_overtaken(void **state)
+{
+    world w;
+    fb_os os;
+    char room[160];
+    const char *path = open_two(&w, &os, room);
+    int32_t judged = FB_CKPT_COMMITTED;
+    (void)state;
+    assert_int_equal(fb_run_checkpoint(w.rank[0].run, path, 1, &judged, &err), FB_OK);
+    assert_null(about_to_taint);
+    assert_int_equal(judged, FB_CKPT_SUSPECT);
+    assert_int_equal(newest_state(&w), FB_CKPT_SUSPECT);
+    world_close(&w);
+}
+
+/* ---- the working folder ------------------------------------------------------------------------------------------------------ */
+
+static void test_guard_checkpoint_around__working_folder_may_change(void **state)
+{
+    world w;
+    fb_run *run = NULL;
+    fb_run_config config = FB_RUN_CONFIG_INIT;
+    fb_checkpoint_result result = FB_CHECKPOINT_RESULT_INIT;
+    char back[1024], path[1200], home[1200];
+    (void)state;
+    assert_non_null(getcwd(back, sizeof back));
+    world_init(&w, 1); /* its folder is made with it, and goes with it */
+    assert_int_equal(chdir(w.dir), 0);
+    config.dir = "runs";
+    config.run_id = "moves";
+    config.threads = 1;
+    assert_int_equal(fb_run_open(&run, &config, &err), FB_OK);
+    assert_string_equal(fb_run_folder(run), "runs/moves");
+    write_file("a.safetensors");
+    if (fb_run_checkpoint_begin(run, "b.safetensors", 1, &err) != FB_OK) fail_msg("%s", err.message);
+    if (fb_run_checkpoint_verify(run, "a.safetensors", 1, &err) != FB_OK) fail_msg("%s", err.message);
+    assert_int_equal(mkdir("elsewhere", 0777), 0);
+    assert_int_equal(chdir("elsewhere"), 0);
+    assert_int_equal(fb_run_checkpoint_wait(run, -1, &err), FB_OK);
+    assert_int_equal(fb_run_checkpoint_poll(run, &result, &err), FB_OK);
+    assert_int_equal(result.state, FB_CKPT_COMMITTED);
+    write_file("c.safetensors");
+    if (fb_run_checkpoint_verify(run, "c.safetensors", 2, &err) != FB_OK) fail_msg("%s", err.message);
+    assert_int_equal(fb_run_checkpoint_wait(run, -1, &err), FB_OK);
+    assert_int_equal(fb_run_checkpoint_poll(run, &result, &err), FB_OK);
+    assert_int_equal(result.state, FB_CKPT_COMMITTED);
+    assert_int_not_equal(access("runs", F_OK), 0); /* no second registry here */
+    fb_run_close(run);
+    (void)snprintf(home, sizeof home, "%s/runs/moves", w.dir);
+    (void)snprintf(path, sizeof path, "%s/checkpoints.log", home);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(chdir(back), 0);
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_guard_checkpoint_around__taint_between_look_and_record_is_not_overtaken),
+        cmocka_unit_test(test_guard_checkpoint_around__taint_between_look_and_commit_is_not_overtaken),
+        cmocka_unit_test(test_guard_checkpoint_around__working_folder_may_change),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
