@@ -50,11 +50,11 @@ static int is_folder(const fb_os *os, const char *path)
     return os->stat(os->ctx, path, &info) >= 0 && info.kind == FB_OS_FOLDER;
 }
 
-/* The library follows no link that a checkpoint may bring along. One that a person names is meant: `latest` is often a link. */
+/* A link to a folder is often `latest`: who wrote the checkpoint may tell by the folder's own name which step it is. */
 static const char *follow(const fb_os *os, const char *path, char real[FB_OS_PATH_MAX])
 {
     char text[8];
-    if (readlink(path, text, sizeof text) < 0) return path;
+    if (!is_folder(os, path) || readlink(path, text, sizeof text) < 0) return path;
     return os->realpath(os->ctx, path, real, FB_OS_PATH_MAX) >= 0 ? real : path;
 }
 
@@ -71,6 +71,7 @@ static int read_one(scan_result *result, const scan_options *given, const fb_os 
     options.legal = *given->allow ? given->allow : NULL;
     options.threads = given->threads;
     options.stop = asked_to_stop;
+    options.flags = FB_CKPT_FOLLOW;
     if (!given->digest || strcmp(given->digest, "xxh3") != 0) options.flags |= FB_CKPT_NO_DIGEST;
     if (given->stats) options.flags |= FB_CKPT_STATS;
     if (given->first) options.flags |= FB_CKPT_FIRST;

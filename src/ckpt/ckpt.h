@@ -30,7 +30,9 @@ enum {
     FB_CKPT_NO_DIGEST = 1, /* no digest is made, which spares the second look at each byte; the summary's digest is 0 */
     FB_CKPT_STATS = 2,     /* full statistics of each tensor, for the sink */
     FB_CKPT_CRC = 4,       /* compare checksums that the format itself keeps (zip) */
-    FB_CKPT_FIRST = 8      /* stop at the first bad element of the checkpoint; the counts are then those up to there */
+    FB_CKPT_FIRST = 8,     /* stop at the first bad element of the checkpoint; the counts are then those up to there */
+    FB_CKPT_FOLLOW = 16    /* symbolic links to regular files are read, as the cache of Hugging Face has them. For a person who asks
+                              what stands there now; a verdict that is kept must not be on bytes that lie elsewhere */
 };
 
 typedef struct fb_ckpt_options {
@@ -139,7 +141,8 @@ typedef struct fb_ckpt_summary {
 
 /**
  * Read and judge a checkpoint: one file, or a folder of them.
- * path     a regular file or a folder; symbolic links inside a folder are not followed, and a path that ends in one is refused.
+ * path     a regular file or a folder. Without FB_CKPT_FOLLOW symbolic links inside a folder are not followed, and a path that ends
+ *          in one is refused. With it, links to regular files are; one to a folder is not, and is told.
  * options  NULL: the defaults.
  * sink     NULL: only the summary is wanted.
  * summary  filled always; on failure its outcome is FB_CKPT_UNREADABLE and it must not be called clean.

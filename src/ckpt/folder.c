@@ -105,7 +105,7 @@ static fb_status load(fb_folder *f, const fb_tree_file *file, const char *path, 
     enum { WINDOW_BYTES = 65536 };
     fb_folder_plan *plan = fb_folder_plan_of(f, file);
     fb_ckpt_file in;
-    fb_status status = fb_ckpt_file_open(&in, f->scan->os, path, WINDOW_BYTES, err);
+    fb_status status = fb_ckpt_scan_open(f->scan, &in, path, WINDOW_BYTES, err);
     int64_t got;
     if (status != FB_OK) return status;
     *bytes = plan->size_bytes = in.info.size_bytes;
@@ -213,24 +213,34 @@ static void put_between(fb_folder *f)
 
 /* ---- files ------------------------------------------------------------------------------------------------------------------ */
 
-/* A link to something below the folder is read there; what lies outside is no part of this folder. */
+/* What the list of files did not take for a file (tree.h): a pipe, or a link that is not followed, or cannot be. */
 static fb_status take_other(fb_folder *f, const fb_tree_file *file, const char *path)
 {
     const fb_os *os = f->scan->os;
-    char target[FB_OS_PATH_MAX], root[FB_OS_PATH_MAX];
-    size_t n;
+    char target[FB_OS_PATH_MAX];
+    fb_os_info info;
+    int nowhere;
     if (os->readlink(os->ctx, path, target, sizeof target) < 0) {
         fb_folder_unscanned(f, file->name, "no regular file");
         return FB_OK;
     }
-    if (os->realpath(os->ctx, path, target, sizeof target) >= 0 && os->realpath(os->ctx, f->tree.path, root, sizeof root) >= 0) {
-        n = strlen(root);
-        if (strncmp(target, root, n) == 0 && (target[n] == '/' || target[n] == '\0' || n == 1)) {
-            fb_folder_note(f, file->name, "a symbolic link to something in this folder, which is read under its own name");
-            return FB_OK;
-        }
+    if (fb_tree_leads_inside(&f->tree, os, path)) {
+        fb_folder_note(f, file->name, "a symbolic link to something in this folder, which is read under its own name");
+        return FB_OK;
     }
-    fb_folder_unscanned(f, file->name, "it is a symbolic link, which is not followed");
+    if (!(f->scan->options.flags & FB_CKPT_FOLLOW)) {
+        fb_folder_unscanned(f, file->name, "it is a symbolic link, which is not followed");
+        return FB_OK;
+    }
+    nowhere = os->stat(os->ctx, path, &info) < 0;
+    if (nowhere && fb_promises_numbers(file->base))
+        fb_folder_unreadable(f, "%.300s is a symbolic link to a file that is not there", file->name);
+    else
+        fb_folder_unscanned(f, file->name,
+                            nowhere ? "it is a symbolic link that leads nowhere"
+                            : info.kind == FB_OS_FOLDER
+                                ? "it is a symbolic link to another folder, which is read by its own path only"
+                                : "no regular file");
     return FB_OK;
 }
 
@@ -249,7 +259,7 @@ static fb_status check_promise(fb_folder *f, const fb_tree_file *file, const cha
         *done = 1;
         return FB_OK;
     }
-    if ((status = fb_ckpt_file_open(&in, f->scan->os, path, sizeof head, err)) != FB_OK) return status;
+    if ((status = fb_ckpt_scan_open(f->scan, &in, path, sizeof head, err)) != FB_OK) return status;
     bytes = in.info.size_bytes < sizeof head ? (size_t)in.info.size_bytes : sizeof head;
     status = fb_ckpt_file_read(&in, 0, head, bytes, err);
     if (status == FB_OK && bytes > sizeof pointer && memcmp(head, pointer, sizeof pointer - 1) == 0) {
@@ -425,7 +435,8 @@ static fb_status scan_folder(fb_ckpt_scan *scan, const char *path, const char *o
     f->scan = scan;
     f->only_index = only_index;
     put_between(f);
-    status = fb_tree_list(&f->tree, scan->os, path, scan->options.files_max ? scan->options.files_max : FILES_MAX, &reason);
+    status = fb_tree_list(&f->tree, scan->os, path, scan->options.files_max ? scan->options.files_max : FILES_MAX,
+                          scan->options.flags & FB_CKPT_FOLLOW, &reason);
     if (status == FB_OK) status = scan_listed(f, &reason);
     for (fb_folder_kept *k = f->kept; k; k = k->next) k->release(k->what);
     scan->sink = f->sink;

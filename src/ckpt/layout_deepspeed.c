@@ -153,7 +153,7 @@ static fb_status take_model(fb_folder *f, const fb_tree_file *file, uint64_t mp,
     fb_peek p;
     ds_model *m;
     fb_status status = fb_folder_path(f, file->name, path, err);
-    if (status == FB_OK) status = fb_peek_open(&p, f->scan->os, path, err);
+    if (status == FB_OK) status = fb_peek_open(&p, f->scan, path, err);
     if (status == FB_E_NOTFOUND) return FB_OK;
     if (status != FB_OK) return status;
     m = fb_pool_take(&f->pool, sizeof *m);
@@ -277,7 +277,7 @@ static fb_status take_shard(fb_folder *f, const fb_tree_file *file, int kind, co
     s->next = f->deepspeed->shards;
     f->deepspeed->shards = s;
     if ((status = fb_folder_path(f, file->name, path, err)) != FB_OK) return status;
-    status = fb_peek_open(&p, f->scan->os, path, err);
+    status = fb_peek_open(&p, f->scan, path, err);
     if (status != FB_OK) return status == FB_E_NOTFOUND ? FB_OK : status;
     optimizer = fb_peek_get(&p, fb_pickle_root(p.pickle), keys);
     look_at_state(f, &p, optimizer, s);

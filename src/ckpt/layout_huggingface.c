@@ -58,7 +58,7 @@ static fb_status look_at_scheduler(fb_folder *f, uint32_t dir, facts *x, fb_erro
     fb_status status;
     if (!file || file->kind != FB_OS_FILE) return FB_OK;
     if ((status = fb_folder_path(f, file->name, path, err)) != FB_OK) return status;
-    status = fb_peek_open(&p, f->scan->os, path, err);
+    status = fb_peek_open(&p, f->scan, path, err);
     if (status != FB_OK) return status == FB_E_NOTFOUND ? FB_OK : status;
     root = fb_pickle_root(p.pickle);
     /* ReduceLROnPlateau counts evaluations under the same name. */
@@ -75,7 +75,7 @@ static fb_status look_at_optimizer(fb_folder *f, uint32_t dir, facts *x, fb_erro
     fb_status status;
     if (!file || file->kind != FB_OS_FILE) return FB_OK;
     if ((status = fb_folder_path(f, file->name, path, err)) != FB_OK) return status;
-    status = fb_peek_open(&p, f->scan->os, path, err);
+    status = fb_peek_open(&p, f->scan, path, err);
     if (status != FB_OK) return status == FB_E_NOTFOUND ? FB_OK : status;
     if (!fb_peek_optimizer_step(&p, fb_pickle_root(p.pickle), &x->optimizer)) x->optimizer = -1;
     fb_peek_close(&p);

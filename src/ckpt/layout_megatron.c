@@ -33,7 +33,7 @@ static fb_status look_at_iteration(fb_folder *f, uint32_t dir, const fb_tree_fil
     int64_t iteration;
     fb_peek p;
     fb_status status = fb_folder_path(f, file->name, path, err);
-    if (status == FB_OK) status = fb_peek_open(&p, f->scan->os, path, err);
+    if (status == FB_OK) status = fb_peek_open(&p, f->scan, path, err);
     if (status == FB_E_NOTFOUND) return FB_OK; /* the scan says what is wrong with it */
     if (status != FB_OK) return status;
     if (fb_peek_number(&p, fb_peek_get(&p, fb_pickle_root(p.pickle), keys), &iteration)) compare_iteration(f, dir, file, iteration);

@@ -116,7 +116,7 @@ static fb_status look_into(fb_folder *f, const fb_tree_file *file, seen *s, fb_e
     fb_peek p;
     int64_t value;
     fb_status status = fb_folder_path(f, file->name, path, err);
-    if (status == FB_OK) status = fb_peek_open(&p, f->scan->os, path, err);
+    if (status == FB_OK) status = fb_peek_open(&p, f->scan, path, err);
     if (status == FB_E_NOTFOUND) return FB_OK;
     if (status != FB_OK) return status;
     for (int i = 0; i < STEP_KEYS; i++) {

@@ -45,11 +45,11 @@ static fb_status load(fb_peek *p, const char *path, fb_error *err)
     return fb_pickle_parse(&p->pickle, p->data, member->bytes, member->data_at, path, NULL, &used, err);
 }
 
-fb_status fb_peek_open(fb_peek *p, const fb_os *os, const char *path, fb_error *err)
+fb_status fb_peek_open(fb_peek *p, const fb_ckpt_scan *scan, const char *path, fb_error *err)
 {
     fb_status status;
     memset(p, 0, sizeof *p);
-    status = fb_ckpt_file_open(&p->file, os, path, WINDOW_BYTES, err);
+    status = fb_ckpt_scan_open(scan, &p->file, path, WINDOW_BYTES, err);
     if (status == FB_OK) {
         fb_ckpt_file_no_digest(&p->file);
         status = load(p, path, err);

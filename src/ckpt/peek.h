@@ -5,8 +5,8 @@
 #ifndef FB_CKPT_PEEK_H
 #define FB_CKPT_PEEK_H
 
-#include "ckpt/file.h"
 #include "ckpt/pickle.h"
+#include "ckpt/scan.h"
 #include "ckpt/zip.h"
 
 typedef struct fb_peek {
@@ -18,7 +18,7 @@ typedef struct fb_peek {
 } fb_peek;
 
 /* FB_OK: it could be opened. FB_E_NOTFOUND: it is no such file, or a broken one. FB_E_NOMEM and FB_E_IO are errors of ours. */
-fb_status fb_peek_open(fb_peek *peek, const fb_os *os, const char *path, fb_error *err);
+fb_status fb_peek_open(fb_peek *peek, const fb_ckpt_scan *scan, const char *path, fb_error *err);
 void fb_peek_close(fb_peek *peek);
 
 /* The value behind a path of keys in nested dictionaries, ended by NULL; a key is a text, or the

@@ -279,7 +279,7 @@ static fb_status scan_file(fb_ckpt_scan *scan, const char *path, const manner *h
     *digest = *size_bytes = 0;
     if (scan->done) return FB_OK;
     if (room < BUFFER_BYTES_MIN) room = BUFFER_BYTES_MIN;
-    status = fb_ckpt_file_open(&file, scan->os, path, (size_t)room, &reason);
+    status = fb_ckpt_scan_open(scan, &file, path, (size_t)room, &reason);
     if (status == FB_E_UNSUPPORTED) { /* a link, a pipe, a folder inside a folder */
         const char *why = strstr(reason.message, path);
         fb_ckpt_scan_unscanned(scan, path, "", why ? why + strlen(path) + 2 : reason.message);

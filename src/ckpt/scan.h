@@ -77,6 +77,12 @@ fb_status fb_ckpt_scan_index(fb_ckpt_scan *scan, const char *path, fb_error *err
 /* 1: by its name it is such an index. */
 int fb_ckpt_is_index(const char *path);
 
+/**
+ * Open a file of the checkpoint as fb_ckpt_file_open does, through a symbolic link where FB_CKPT_FOLLOW asks for that; it keeps the
+ * name that it is asked for by. FB_E_NOTFOUND also where a link leads nowhere.
+ */
+fb_status fb_ckpt_scan_open(const fb_ckpt_scan *scan, fb_ckpt_file *file, const char *path, size_t buffer_bytes, fb_error *err);
+
 /* 1 if the name fits the pattern, in which `*` stands for any text. */
 int fb_ckpt_name_fits(const char *pattern, const char *name);
 

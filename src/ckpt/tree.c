@@ -11,6 +11,7 @@ typedef struct listing {
     const fb_os *os;
     uint32_t dir;
     uint64_t entries_max;
+    int follow;
     fb_status status;
     fb_error *err;
 } listing;
@@ -48,6 +49,26 @@ static int is_ours(const char *base)
 static int never_holds_a_checkpoint(const char *base)
 {
     return strcmp(base, ".git") == 0 || strcmp(base, "__pycache__") == 0;
+}
+
+/* ---- links ------------------------------------------------------------------------------------------------------------------ */
+
+int fb_tree_leads_inside(const fb_tree *tree, const fb_os *os, const char *path)
+{
+    char target[FB_OS_PATH_MAX], root[FB_OS_PATH_MAX];
+    size_t n;
+    if (os->realpath(os->ctx, path, target, sizeof target) < 0 || os->realpath(os->ctx, tree->path, root, sizeof root) < 0)
+        return 0;
+    n = strlen(root);
+    return strncmp(target, root, n) == 0 && (target[n] == '/' || target[n] == '\0' || n == 1);
+}
+
+/* Where links are followed: that of the file behind one. */
+static void look_behind(const listing *l, const char *path, fb_os_info *info)
+{
+    fb_os_info behind;
+    if (!l->follow || l->os->stat(l->os->ctx, path, &behind) < 0 || behind.kind != FB_OS_FILE) return;
+    if (!fb_tree_leads_inside(l->tree, l->os, path)) *info = behind;
 }
 
 /* ---- listing ---------------------------------------------------------------------------------------------------------------- */
@@ -114,6 +135,7 @@ static fb_status add_entry(listing *l, const char *base)
     if (got < 0) return fb_fail_os(l->err, (int)-got, "scan %s", path);
     if (info.kind == FB_OS_FOLDER)
         return never_holds_a_checkpoint(base) ? FB_OK : add_dir(l, name, &info, t->dirs[l->dir].depth + 1);
+    if (info.kind == FB_OS_OTHER) look_behind(l, path, &info);
     return add_file(l, name, &info);
 }
 
@@ -179,9 +201,9 @@ static fb_status sort_files(fb_tree *t, fb_error *err)
     return FB_OK;
 }
 
-fb_status fb_tree_list(fb_tree *tree, const fb_os *os, const char *path, uint64_t entries_max, fb_error *err)
+fb_status fb_tree_list(fb_tree *tree, const fb_os *os, const char *path, uint64_t entries_max, int follow, fb_error *err)
 {
-    listing l = {tree, os, 0, entries_max < UINT32_MAX ? entries_max : UINT32_MAX, FB_OK, err};
+    listing l = {tree, os, 0, entries_max < UINT32_MAX ? entries_max : UINT32_MAX, follow, FB_OK, err};
     fb_os_info info;
     fb_status status;
     int64_t got;

@@ -1,6 +1,6 @@
 /*
  * All files below a folder, by name, before any of them is read: what a checkpoint consists of, and how many bytes it has. Folders
- * inside are followed, symbolic links are not. What is firstbad's own is left out, and so are folders that never hold a checkpoint
+ * inside are entered, symbolic links to folders are not; links to files are files where the caller wants that. What is firstbad's own is left out, and so are folders that never hold a checkpoint
  * (.git, __pycache__).
  */
 #ifndef FB_CKPT_TREE_H
@@ -16,7 +16,7 @@ typedef struct fb_tree_file {
     const char *base; /* its last part */
     uint64_t size_bytes;
     uint32_t dir;
-    int32_t kind; /* FB_OS_FILE; FB_OS_OTHER: a link, a pipe, a device */
+    int32_t kind; /* FB_OS_FILE; FB_OS_OTHER: a link that is not followed, a pipe, a device */
 } fb_tree_file;
 
 typedef struct fb_tree_dir {
@@ -40,12 +40,16 @@ typedef struct fb_tree {
 } fb_tree;
 
 /**
- * List. entries_max: of files and folders together. Errors: FB_E_LIMIT (too many, too deep, a path too long), FB_E_NOTFOUND,
+ * List. entries_max: of files and folders together. follow: other than 0, a symbolic link to a regular file is listed as that
+ * file, with its size, unless it leads into the folder itself, where the file is listed anyway. Errors: FB_E_LIMIT (too many, too deep, a path too long), FB_E_NOTFOUND,
  * FB_E_IO,
  * FB_E_NOMEM. The tree is released with fb_tree_release in any case; one that is all zero may be released too.
  */
-fb_status fb_tree_list(fb_tree *tree, const fb_os *os, const char *path, uint64_t entries_max, fb_error *err);
+fb_status fb_tree_list(fb_tree *tree, const fb_os *os, const char *path, uint64_t entries_max, int follow, fb_error *err);
 void fb_tree_release(fb_tree *tree);
+
+/* 1: the symbolic link of this path leads to something below the listed folder. */
+int fb_tree_leads_inside(const fb_tree *tree, const fb_os *os, const char *path);
 
 /* The file of this name in a folder, or NULL. */
 const fb_tree_file *fb_tree_find(const fb_tree *tree, uint32_t dir, const char *base);
