@@ -247,35 +247,24 @@ static fb_status take_other(fb_folder *f, const fb_tree_file *file, const char *
 /* Files whose name promises a format, and whose bytes do not keep it. Returns 1 when there is nothing more to read. */
 static fb_status check_promise(fb_folder *f, const fb_tree_file *file, const char *path, int *done, fb_error *err)
 {
-    static const char pointer[] = "version https://git-lfs.github.com/spec/";
     uint8_t head[FB_CKPT_HEAD_BYTES];
+    const char *broken = NULL;
     fb_ckpt_file in;
     fb_status status;
     size_t bytes;
     *done = 0;
     if (!fb_promises_numbers(file->base)) return FB_OK;
-    if (file->size_bytes == 0) {
-        fb_folder_unreadable(f, "%.300s is empty: the save did not finish", file->name);
-        *done = 1;
-        return FB_OK;
-    }
     if ((status = fb_ckpt_scan_open(f->scan, &in, path, sizeof head, err)) != FB_OK) return status;
     bytes = in.info.size_bytes < sizeof head ? (size_t)in.info.size_bytes : sizeof head;
     status = fb_ckpt_file_read(&in, 0, head, bytes, err);
-    if (status == FB_OK && bytes > sizeof pointer && memcmp(head, pointer, sizeof pointer - 1) == 0) {
-        fb_folder_unreadable(f, "%.300s is a pointer of Git LFS, and not the file itself: fetch it with `git lfs pull`",
-                             file->name);
-        *done = 1;
-    } else if (status == FB_OK && fb_promises_one_format(file->base) && !fb_ckpt_reader_find(head, bytes, in.info.size_bytes)) {
-        fb_folder_unreadable(f, "%.300s does not begin as such a file does: it is torn, or something else", file->name);
-        *done = 1;
-    }
-    fb_ckpt_file_close(&in);
-    if (status == FB_E_CORRUPT) { /* it shrinks while we look */
-        fb_folder_unreadable(f, "%.300s became shorter while it was read", file->name);
+    if (status == FB_OK) broken = fb_broken_promise(file->base, in.info.size_bytes, head, bytes);
+    if (status == FB_E_CORRUPT) broken = "became shorter while it was read";
+    if (broken) {
+        fb_folder_unreadable(f, "%.300s %s", file->name, broken);
         *done = 1;
         status = FB_OK;
     }
+    fb_ckpt_file_close(&in);
     return status;
 }
 

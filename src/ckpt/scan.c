@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "ckpt/companions.h"
+#include "ckpt/known.h"
 #include "ckpt/reading.h"
 
 enum { BUFFER_BYTES = 256 << 10, BUFFER_BYTES_MIN = FB_CKPT_GRAIN_MAX };
@@ -214,13 +216,32 @@ static int is_harmless(const char *path)
     return 0;
 }
 
-/* Nobody's format. Returns 1 when the file is to be read as safetensors all the same, so that its reader says what is wrong. */
+/* Which format it is that no reader reads, where that is known. */
+static void not_ours(fb_ckpt_scan *scan, const fb_ckpt_file *file, const uint8_t *head, size_t bytes)
+{
+    const char *known = fb_ckpt_known(head, bytes);
+    char why[200];
+    if (known) (void)snprintf(why, sizeof why, "it is %s, which this build does not read", known);
+    else (void)snprintf(why, sizeof why, "%s", file->info.size_bytes ? "no format that this build reads" : "the file is empty");
+    fb_ckpt_scan_unscanned(scan, file->path, "", why);
+}
+
+/* Nobody's format. Returns 1 when the file is to be read as safetensors all the same, so that its reader says what is wrong. Of a
+   file in a folder the folder has asked already whether it keeps what its name promises. */
 static int nobody(fb_ckpt_scan *scan, const fb_ckpt_file *file, const uint8_t *head, size_t bytes, int how)
 {
+    const char *slash = strrchr(file->path, '/'), *base = slash ? slash + 1 : file->path;
+    const char *broken = how == FB_CKPT_BESIDE ? NULL : fb_broken_promise(base, file->info.size_bytes, head, bytes);
+    fb_error reason;
+    if (broken) {
+        (void)fb_fail(&reason, FB_E_CORRUPT, "read checkpoint %s: it %s", file->path, broken);
+        fb_ckpt_scan_outcome(scan, FB_CKPT_UNREADABLE, &reason);
+        return 0;
+    }
     if (how == FB_CKPT_EXPECTED) return 1;
-    if (how == FB_CKPT_BESIDE && (is_text(head, bytes) || is_harmless(file->path))) return 0;
-    fb_ckpt_scan_unscanned(scan, file->path, "",
-                           file->info.size_bytes == 0 ? "the file is empty" : "no format that this build reads");
+    /* A page of a web server that was saved as pytorch_model.bin, and a pickle of protocol 0, are text as well. */
+    if (how == FB_CKPT_BESIDE && ((is_text(head, bytes) && !fb_promises_numbers(base)) || is_harmless(file->path))) return 0;
+    not_ours(scan, file, head, bytes);
     return 0;
 }
 

@@ -741,6 +741,11 @@ static void test_safetensors__what_is_not_there_or_no_checkpoint_says_so(void **
     write_file(path, "GGUF and so on", 14);
     assert_int_equal(scan(path, &s).outcome, FB_CKPT_UNSUPPORTED);
     write_file(path, "", 0);
+    sum = scan(path, &s);
+    assert_int_equal(sum.outcome, FB_CKPT_UNREADABLE);
+    assert_non_null(strstr(sum.reason.message, "is empty: the save did not finish"));
+    path = temp_path("no-promise");
+    write_file(path, "", 0);
     assert_int_equal(scan(path, &s).outcome, FB_CKPT_UNSUPPORTED);
     assert_string_equal(s.why, "the file is empty");
 }
