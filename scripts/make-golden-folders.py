@@ -161,6 +161,16 @@ def hostile_tables():
         file.write(old)
 
 
+def numbers():
+    """Plain numbers, each an object of its own: an infinite learning rate and loss scale, and a best loss, which may be infinite."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    infinite = float("inf")
+    state = {"optim": {"param_groups": [{"lr": infinite}]}, "scaler": {"scale": infinite}, "best": infinite, "w": torch.ones(2)}
+    dcp.save(state, checkpoint_id=fresh("dcp-numbers"), no_dist=True)
+
+
 def fuzz_inputs():
     """Seeds of tests/fuzz/fuzz_dcp.c: u32 length of .metadata, .metadata, and __0_0.distcp."""
     import torch
@@ -381,6 +391,7 @@ def main():
         fresh(name)
         two_processes("fsdp", name, steps, plant)
     hostile_tables()
+    numbers()
     fuzz_inputs()
     deepspeed_folders()
     trainer_folder()

@@ -599,6 +599,17 @@ def test_dcp__one_process(tmp_path, rng):
         assert got["exit"] in (1, 3, 4) and got["exit"] != 0
 
 
+def test_dcp__numbers_bear_the_names_of_their_owner(tmp_path):
+    dcp = pytest.importorskip("torch.distributed.checkpoint")
+    state = {"optim": {"param_groups": [{"lr": INF}]}, "scaler": {"scale": INF}, "best": INF, "loss": NAN, "w": torch.ones(2),
+             "history": np.array([1.0, NAN])}
+    dcp.save(state, checkpoint_id=tmp_path / "x", no_dist=True)
+    got, = scan_all([tmp_path / "x"])
+    assert {(f["tensor"], f["flat_index"]) for f in got["findings"]} == {("optim.param_groups.0.lr", 0), ("scaler.scale", 0), ("loss", 0),
+                                                                         ("history", 1)}
+    assert [f["tensor"] for f in got["legal"]] == ["best"]
+
+
 FSDP = """
 import os, sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "ckpt/dcp.h"
 #include "ckpt/pool.h"
+#include "ckpt/torch_facts.h"
 
 /* A hundred thousand small slices are read a dozen times each: through this, most of that asks the system nothing. */
 enum { AHEAD_BYTES = 65536 };
@@ -81,7 +82,7 @@ static const char *inner_name(fb_pool *pool, const char *outer, const char *inne
 {
     size_t head = strlen(outer), tail = strlen(inner);
     char *made;
-    if (tail == 0 || strcmp(inner, "(numbers)") == 0) return outer;
+    if (tail == 0 || strcmp(inner, "(numbers)") == 0 || strcmp(inner, "(root)") == 0) return outer;
     made = fb_pool_take(pool, head + 1 + tail + 1);
     if (!made) return NULL;
     memcpy(made, outer, head);
@@ -308,7 +309,10 @@ static fb_status take_chunk(state *s, fb_ckpt_extent *extent, fb_error *err)
     return look_at_step(s, extent, err);
 }
 
-/* What lies in an object keeps its own names, behind that of the object; memory outlives the slice. */
+/*
+ * What lies in an object keeps its own names, behind that of the object; memory outlives the slice. The keys above a number are in the
+ * name of the object alone, and say whether an infinity may be healthy.
+ */
 static fb_status take_blob(state *s, fb_ckpt_extent *extent, fb_error *err)
 {
     if (extent->tensor_count > s->many_room) {
@@ -321,6 +325,7 @@ static fb_status take_blob(state *s, fb_ckpt_extent *extent, fb_error *err)
         s->many[i] = extent->tensors[i];
         s->many[i].name = inner_name(&s->names, s->slice->name, extent->tensors[i].name);
         if (!s->many[i].name) return no_memory(s, err);
+        if (fb_torch_path_is_strict(s->slice->name)) s->many[i].legal_inf = 0;
     }
     extent->tensors = s->many;
     extent->group = 0;

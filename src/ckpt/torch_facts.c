@@ -115,7 +115,7 @@ fb_status fb_torch_tell_facts(fb_torch_object *object, const fb_torch_facts *fac
     return FB_OK;
 }
 
-int fb_torch_key_is_strict(const fb_pickle *pickle, fb_node key)
+static int word_is_strict(const char *text, uint64_t bytes)
 {
     static const char *const strict[] = {
         "param_groups",
@@ -142,12 +142,26 @@ int fb_torch_key_is_strict(const fb_pickle *pickle, fb_node key)
         "lr_lambdas",
         "gamma",
     };
+    for (size_t i = 0; i < sizeof strict / sizeof strict[0]; i++) {
+        if (is(text, bytes, strict[i])) return 1;
+    }
+    return 0;
+}
+
+int fb_torch_key_is_strict(const fb_pickle *pickle, fb_node key)
+{
     uint64_t bytes;
     const char *text;
     if (fb_pickle_kind(pickle, key) != FB_PICKLE_TEXT) return 0;
     text = fb_pickle_text(pickle, key, &bytes);
-    for (size_t i = 0; i < sizeof strict / sizeof strict[0]; i++) {
-        if (is(text, bytes, strict[i])) return 1;
+    return word_is_strict(text, bytes);
+}
+
+int fb_torch_path_is_strict(const char *path)
+{
+    for (const char *end; *path; path = *end ? end + 1 : end) {
+        end = path + strcspn(path, ".");
+        if (word_is_strict(path, (uint64_t)(end - path))) return 1;
     }
     return 0;
 }

@@ -28,5 +28,7 @@ void fb_torch_look_at_keys(const fb_pickle *pickle, fb_node dict, uint32_t depth
 fb_status fb_torch_tell_facts(fb_torch_object *object, const fb_torch_facts *facts, fb_error *err);
 /* 1: no healthy program has an infinity below this key (a learning rate, a scale, the groups of an optimizer). */
 int fb_torch_key_is_strict(const fb_pickle *pickle, fb_node key);
+/* The same of a path of keys, joined by '.': 1 when one of them is such a key. */
+int fb_torch_path_is_strict(const char *path);
 
 #endif

@@ -167,6 +167,19 @@ static void test_dcp__bytes_that_nothing_refers_to_are_told(void **ignored)
     assert_non_null(strstr(s.all_notes, "5 bytes, the first at offset"));
 }
 
+static void test_dcp__an_infinite_learning_rate_is_a_fault_and_a_best_loss_is_none(void **ignored)
+{
+    folder_seen s;
+    fb_ckpt_summary sum = scan_folder(GOLDEN "dcp-numbers", &s);
+    (void)ignored;
+    assert_int_equal(sum.outcome, FB_CKPT_NON_FINITE);
+    assert_int_equal(sum.bad, 2);
+    assert_int_equal(sum.legal_tensors, 1);
+    assert_non_null(strstr(s.found, "__0_0.distcp|optim.param_groups.0.lr|0\n"));
+    assert_non_null(strstr(s.found, "__0_0.distcp|scaler.scale|0\n"));
+    assert_non_null(strstr(s.found, "__0_0.distcp|best|0\n"));
+}
+
 static void test_dcp__a_distcp_file_alone_is_not_called_clean(void **ignored)
 {
     fb_ckpt_summary sum = scan_folder(GOLDEN "fsdp/__0_0.distcp", NULL);
@@ -248,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_dcp__a_missing_or_torn_shard_is_unreadable),
         cmocka_unit_test(test_dcp__a_file_of_another_save_is_passed_over_and_told),
         cmocka_unit_test(test_dcp__bytes_that_nothing_refers_to_are_told),
+        cmocka_unit_test(test_dcp__an_infinite_learning_rate_is_a_fault_and_a_best_loss_is_none),
         cmocka_unit_test(test_dcp__a_distcp_file_alone_is_not_called_clean),
         cmocka_unit_test(test_dcp__names_of_moments_say_whose_they_are),
         cmocka_unit_test(test_dcp__a_table_cut_at_any_byte_is_refused),
