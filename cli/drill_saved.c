@@ -182,6 +182,25 @@ static void check_verify(drill_result *result, const char *path)
     }
 }
 
+/* Out of the way of a trainer that goes by names, and refused for what it is wherever it lies now. */
+static void check_aside(drill_result *result, const drill_settings *settings, const char *path)
+{
+    char folder[FB_OS_PATH_MAX], aside[FB_OS_PATH_MAX];
+    fb_error err = {FB_OK, 0, 0, ""};
+    int32_t state = FB_CKPT_SUSPECT;
+    if (result->scenario->state != FB_CKPT_QUARANTINED) return;
+    if (access(path, F_OK) == 0) {
+        drill_differs(result, "the quarantined checkpoint lies under its name still");
+        return;
+    }
+    drill_saves_folder(result, folder);
+    (void)snprintf(aside, sizeof aside, "%.3000s/.firstbad/quarantine%.1000s", folder, strrchr(path, '/'));
+    if (access(aside, F_OK) != 0) drill_differs(result, "the quarantined checkpoint is not where it was put aside");
+    else if (fb_registry_may_load(fb_os_posix(), aside, settings->dir, FB_REGISTRY_LOOK, &state, NULL, &err) != FB_E_WITHHELD ||
+             state != FB_CKPT_QUARANTINED)
+        drill_differs(result, "the load gate does not know the quarantined checkpoint: %.200s", err.message);
+}
+
 /* ---- going on ---------------------------------------------------------------------------------------------------------------- */
 
 /* The first step that a log tells of; -1: none. */
@@ -256,8 +275,11 @@ void drill_saved(drill_result *result, const drill_settings *settings)
     if (scenario->continues) check_rotated(result);
     check_scan(result, path);
     check_load(result, settings, path);
+    /* By a look first, as a trainer asks: it must see by itself that the newest file is another. */
+    check_latest(result, settings, FB_REGISTRY_LOOK, scenario->resume);
     check_latest(result, settings, FB_REGISTRY_VERIFY, scenario->resume);
     check_verify(result, path);
+    check_aside(result, settings, path);
     check_latest(result, settings, FB_REGISTRY_LOOK, scenario->resume);
     if (scenario->continues) go_on(result, settings);
 }
