@@ -122,6 +122,16 @@ static void take_ends(fb_stream *stream, const uint8_t *data, size_t n, int clea
     if (seen.negative_min & sign) take_end(stream, 1, seen.negative_min & format->abs_mask);
 }
 
+/*
+ * 1: a clean block cannot move the ends that come out: both signs were seen, so that the smallest magnitudes count for nothing, and
+ * no magnitude in it is above the largest of either sign. After a few blocks of one tensor that is the rule.
+ */
+static int ends_stay(const fb_stream *stream, uint64_t block_peak)
+{
+    if (stream->bottom[0] == UINT64_MAX || stream->bottom[1] == UINT64_MAX) return 0;
+    return block_peak <= stream->top[0] && block_peak <= stream->top[1];
+}
+
 /* The smallest and the largest value, from the ends of both signs. */
 static void extremes(const fb_stream *stream, double *min, double *max)
 {
@@ -150,12 +160,17 @@ void fb_stream_add(fb_stream *stream, const uint8_t *data, uint64_t start, size_
     if (stream->full) memset(&raw, 0, sizeof raw);
     for (done = 0; done < n; done += take) {
         const uint8_t *at = data + done * element;
-        uint64_t bad = bad_in(&stream->tally);
+        uint64_t bad = bad_in(&stream->tally), peak = stream->tally.peak, block_peak;
+        int clean;
         take = n - done < block ? n - done : block;
+        stream->tally.peak = 0;
         fb_pass_block(stream->kernel, format, at, start + done, take, FB_COUNTS, &stream->tally);
+        block_peak = stream->tally.peak;
+        if (peak > block_peak) stream->tally.peak = peak;
         if (!stream->full) continue;
         fb_pass_histogram(format, at, start + done, take, FB_HISTOGRAM_EXACT, &raw);
-        take_ends(stream, at, take, bad == bad_in(&stream->tally));
+        clean = bad == bad_in(&stream->tally);
+        if (!clean || !ends_stay(stream, block_peak)) take_ends(stream, at, take, clean);
     }
     if (stream->full) fb_raw_bins_fold(format, &raw, stream->bins);
     stream->elements += n;
