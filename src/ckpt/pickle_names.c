@@ -469,7 +469,7 @@ static int is(const char *text, uint64_t bytes, const char *row)
 static int any_is(const char *const *rows, size_t count, const char *text, uint64_t bytes)
 {
     for (size_t i = 0; i < count; i++) {
-        if (is(text, bytes, rows[i])) return 1;
+        if (bytes && rows[i][0] == text[0] && is(text, bytes, rows[i])) return 1;
     }
     return 0;
 }
@@ -479,7 +479,10 @@ static uint64_t longest(const char *const *rows, size_t count, const char *modul
 {
     uint64_t best = 0;
     for (size_t i = 0; i < count; i++) {
-        uint64_t n = strlen(rows[i]);
+        uint64_t n;
+        if (bytes == 0 || rows[i][0] != module[0])
+            continue; /* nearly all of them: asked for each import of each of many archives */
+        n = strlen(rows[i]);
         if (n <= bytes && n > best && memcmp(rows[i], module, (size_t)n) == 0 && (n == bytes || module[n] == '.')) best = n;
     }
     return best;
