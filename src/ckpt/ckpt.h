@@ -39,7 +39,7 @@ typedef struct fb_ckpt_options {
     uint64_t header_bytes_max; /* of one file's table of tensors; 0: 100,000,000, the bound of the safetensors library */
     uint64_t tensors_max;      /* of one file; 0: 2,000,000 */
     uint64_t files_max;        /* of one folder, its folders included; 0: 200,000 */
-    uint64_t buffer_bytes;     /* a thread; 0: 256 KiB, which fits the second-level cache; at least 16 KiB */
+    uint64_t buffer_bytes;     /* a thread; 0: 1 MiB, which fits a second-level cache; at least 16 KiB */
     const char *const *legal;  /* NULL-terminated names with `*`: tensors that may hold -Inf, whatever their other values are. NULL:
                                   none.  Additive masks are known without it: see fb_ckpt_finding.legal */
     int32_t sync;              /* 1: make the bytes durable before they are read, so that a verdict on them outlives a power cut */

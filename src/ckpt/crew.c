@@ -159,7 +159,7 @@ static fb_status make_slots(struct fb_ckpt_crew *crew, int streams, const char *
     if (!crew->slots) return fb_fail(err, FB_E_NOMEM, "scan %s: no memory for threads", path);
     for (uint64_t i = 0; i < crew->slot_count; i++) {
         slot *s = &crew->slots[i];
-        s->data = fb_calloc(crew->room, 1);
+        s->data = fb_realloc(NULL, crew->room);
         if (streams) s->piece.streams = fb_calloc(FB_CKPT_PARTS_MAX, sizeof *s->piece.streams);
         if (!s->data || (streams && !s->piece.streams))
             return fb_fail(err, FB_E_NOMEM, "scan %s: no memory for %zu bytes a thread", path, crew->room);

@@ -43,8 +43,11 @@ fb_status fb_ckpt_file_open(fb_ckpt_file *file, const fb_os *os, const char *pat
     file->fd = -1;
     status = open_checked(file, err);
     if (status == FB_OK) {
+        if (os->advise_in_order && file->info.size_bytes > buffer_bytes) (void)os->advise_in_order(os->ctx, file->fd);
+        /* Small files come by the hundred thousand: no more is taken than they have, and no buffer is zeroed. */
+        if (buffer_bytes > file->info.size_bytes) buffer_bytes = file->info.size_bytes ? (size_t)file->info.size_bytes : 1;
         file->window_room = buffer_bytes;
-        file->window = fb_calloc(buffer_bytes, 1);
+        file->window = fb_realloc(NULL, buffer_bytes);
         file->hash = fb_hash_stream_new();
         if (!file->window || !file->hash) {
             status = fb_fail(err, FB_E_NOMEM, "read checkpoint %s: no memory for a buffer of %zu bytes", path, buffer_bytes);

@@ -18,8 +18,8 @@ typedef struct fb_ckpt_file {
     fb_hash_stream *hash;
     uint64_t hashed_bytes; /* the digest covers [0, hashed_bytes) */
     uint8_t *window;
-    size_t window_room, window_bytes;
-    uint64_t window_at; /* the window holds [window_at, window_at + window_bytes) of the file */
+    size_t window_room, window_bytes; /* room: what was asked for, or the whole file where that is less */
+    uint64_t window_at;               /* the window holds [window_at, window_at + window_bytes) of the file */
     /* Set after opening by who wants them; both see every byte once, in order. */
     void (*tap)(void *ctx, const char *path, const void *data, size_t bytes, int done);
     void *tap_ctx;

@@ -13,7 +13,7 @@ fb_status fb_ckpt_source_open(fb_ckpt_source *source, fb_ckpt_file *file, const 
     source->extent = extent;
     if (extent->encoding != FB_CKPT_DEFLATED) return FB_OK;
     source->room = buffer_bytes;
-    source->buffer = fb_calloc(buffer_bytes, 1);
+    source->buffer = fb_realloc(NULL, buffer_bytes);
     if (!source->buffer) return fb_fail(err, FB_E_NOMEM, "read checkpoint %s: no memory for %zu bytes", file->path, buffer_bytes);
     status = fb_inflate_open(&source->stream, file, extent->offset_bytes, extent->stored_bytes, extent->bytes, err);
     if (status != FB_OK) fb_ckpt_source_close(source);

@@ -313,6 +313,7 @@ fb_status fb_ckpt_scan_apart(fb_ckpt_reading *reading, fb_ckpt_source *source, c
 {
     fb_ckpt_view view;
     gather g;
+    fb_status status;
     g.reading = reading;
     g.source = source;
     g.job = job;
@@ -324,6 +325,8 @@ fb_status fb_ckpt_scan_apart(fb_ckpt_reading *reading, fb_ckpt_source *source, c
     if (stream && job->format) fb_stream_init(stream, job->kernel, job->format, 1);
     *stored = FB_NO_INDEX;
     if (job->how == FB_CKPT_PASS_OVER) return FB_OK;
+    /* A file that lies whole in the buffer is read once and judged as often as it says: that is work as well. */
+    if ((status = fb_ckpt_file_worked(reading->file, job->bytes, err)) != FB_OK) return status;
     if (job->how == FB_CKPT_LANES) return lanes_apart(&g, err);
     (void)fb_ckpt_view_init(&view, job->tensor);
     if (!view.nested) return gather_overlapping(&g, stored, err);

@@ -67,6 +67,7 @@ typedef struct fb_os {
     int64_t (*free_bytes)(void *ctx, const char *path); /* that this process may still write on the file system of path */
     int64_t (*readlink)(void *ctx, const char *path, char *text, size_t bytes); /* NUL-terminated; -EINVAL: no symbolic link */
     int64_t (*symlink)(void *ctx, const char *target, const char *path);        /* -EEXIST where path exists */
+    int64_t (*advise_in_order)(void *ctx, int fd); /* a hint: the file is going to be read once, in order. May be NULL */
 } fb_os;
 
 /* The real system. Never NULL, lives for ever. */

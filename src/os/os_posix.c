@@ -356,6 +356,18 @@ static int64_t posix_symlink(void *ctx, const char *target, const char *path)
     return result(symlink(target, path));
 }
 
+/* Twice the read-ahead, on Linux: fewer and larger requests to the device. */
+static int64_t posix_advise_in_order(void *ctx, int fd)
+{
+    (void)ctx;
+#if defined(POSIX_FADV_SEQUENTIAL)
+    return -posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+#else
+    (void)fd;
+    return -ENOSYS;
+#endif
+}
+
 const fb_os *fb_os_posix(void)
 {
     static const fb_os table = {
@@ -391,6 +403,7 @@ const fb_os *fb_os_posix(void)
         .free_bytes = posix_free_bytes,
         .readlink = posix_readlink,
         .symlink = posix_symlink,
+        .advise_in_order = posix_advise_in_order,
     };
     return &table;
 }

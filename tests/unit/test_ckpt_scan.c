@@ -27,6 +27,7 @@ typedef struct memory_file {
     uint64_t fail_at, calls; /* the pread that fails, from 1; 0: none */
     int shrink;              /* ... by giving nothing, as a file that became shorter does */
     int64_t mtime;
+    int advised;
 } memory_file;
 
 static int64_t m_open(void *ctx, const char *path, int flags, int mode)
@@ -60,6 +61,15 @@ static int64_t m_stat(void *ctx, const char *path, fb_os_info *info)
 {
     (void)path;
     return m_fstat(ctx, 3, info);
+}
+
+/* Refused, since a hint that comes to nothing is no fault. */
+static int64_t m_advise(void *ctx, int fd)
+{
+    memory_file *file = ctx;
+    (void)fd;
+    file->advised++;
+    return -EINVAL;
 }
 
 static int64_t m_pread(void *ctx, int fd, void *out, size_t bytes, uint64_t offset)
@@ -208,6 +218,7 @@ static void run(memory_file *file, script *sc, const fb_ckpt_options *options, i
     os.fstat = m_fstat;
     os.stat = m_stat;
     os.pread = m_pread;
+    os.advise_in_order = m_advise;
     memset(&scan, 0, sizeof scan);
     memset(s, 0, sizeof *s);
     file->calls = 0;
@@ -916,6 +927,20 @@ static void test_ckpt_scan__more_small_tensors_than_a_piece_may_hold(void **igno
     free(b);
 }
 
+static void test_ckpt_scan__a_file_beyond_the_buffer_is_announced_as_read_in_order(void **ignored)
+{
+    (void)ignored;
+    for (uint64_t bytes = 16384; bytes <= 16388; bytes += 4) {
+        bench *b = new_bench(bytes, bytes / 4);
+        b->options.buffer_bytes = 16384;
+        scan(b);
+        assert_int_equal(b->s.status, FB_OK);
+        assert_int_equal(b->s.sum.outcome, FB_CKPT_CLEAN);
+        assert_int_equal(b->file.advised, bytes > 16384);
+        free(b);
+    }
+}
+
 static void test_ckpt_scan__what_cannot_be_looked_at_is_listed(void **ignored)
 {
     bench *b = new_bench(400, 100);
@@ -1193,6 +1218,7 @@ int main(void)
         cmocka_unit_test(test_ckpt_scan__what_waits_for_its_first_value_may_be_infinite),
         cmocka_unit_test(test_ckpt_scan__the_first_bad_element_ends_a_scan_that_asks_for_no_more),
         cmocka_unit_test(test_ckpt_scan__more_small_tensors_than_a_piece_may_hold),
+        cmocka_unit_test(test_ckpt_scan__a_file_beyond_the_buffer_is_announced_as_read_in_order),
         cmocka_unit_test(test_ckpt_scan__what_cannot_be_looked_at_is_listed),
         cmocka_unit_test(test_ckpt_scan__remarks_reach_the_caller_and_facts_the_summary),
         cmocka_unit_test(test_ckpt_scan__extents_in_any_order_give_the_digest_of_the_file),
