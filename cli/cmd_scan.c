@@ -106,7 +106,7 @@ static int show_one(const scan_result *result, const scan_options *given, const 
         if (result->status != FB_OK) (void)cli_fail(&result->err);
         return scan_show_json(result);
     }
-    if (result->status == FB_OK) return scan_show_text(result, style);
+    if (result->status == FB_OK || result->summary.bad) return scan_show_text(result, style);
     (void)cli_fail(&result->err);
     return 0;
 }

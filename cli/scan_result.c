@@ -331,7 +331,8 @@ static int nothing_checked(const scan_result *result)
 int scan_exit_code(const scan_result *result)
 {
     if (result->status == FB_E_USAGE) return CLI_USAGE;
-    if (result->status != FB_OK) return CLI_UNREADABLE;
+    /* What was found before the system refused to go on is no less bad. */
+    if (result->status != FB_OK) return result->summary.bad ? CLI_BAD : CLI_UNREADABLE;
     switch (result->summary.outcome) {
     case FB_CKPT_CLEAN: return nothing_checked(result) ? CLI_UNDECIDED : CLI_CLEAN;
     case FB_CKPT_NON_FINITE: return CLI_BAD;
@@ -342,7 +343,8 @@ int scan_exit_code(const scan_result *result)
 
 const char *scan_status_name(const scan_result *result)
 {
-    if (result->status != FB_OK) return fb_ckpt_outcome_name(FB_CKPT_UNREADABLE);
+    if (result->status != FB_OK)
+        return fb_ckpt_outcome_name(scan_exit_code(result) == CLI_BAD ? FB_CKPT_NON_FINITE : FB_CKPT_UNREADABLE);
     return fb_ckpt_outcome_name(nothing_checked(result) ? FB_CKPT_UNSUPPORTED : result->summary.outcome);
 }
 

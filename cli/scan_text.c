@@ -255,7 +255,7 @@ static void show_sum(fb_lines *lines, const scan_result *result)
     char bad[32], all[32];
     add_what(&phrase, result);
     add_amount(&phrase, result);
-    if (summary->outcome == FB_CKPT_NON_FINITE) {
+    if (summary->outcome == FB_CKPT_NON_FINITE || summary->bad_tensors) {
         fb_phrase_add(&phrase, ", %s of %s tensor%s bad", scan_count(summary->bad_tensors, bad), scan_count(summary->tensors, all),
                       plural(summary->tensors));
     } else {
@@ -309,7 +309,7 @@ static int show_broken_files(fb_lines *lines, const scan_result *result, const c
 static void show_reason(fb_lines *lines, const scan_result *result)
 {
     const char *reason = scan_reason(result), *label;
-    fb_status code = result->summary.reason.code;
+    fb_status code = result->status != FB_OK ? result->status : result->summary.reason.code;
     if (!*reason) return;
     label = code == FB_E_LIMIT ? "LIMIT" : code == FB_E_UNSUPPORTED || code == FB_OK ? "UNDECIDED" : "UNREADABLE";
     /* What was passed over is told below, part by part. */

@@ -295,8 +295,10 @@ static fb_status take_file(fb_folder *f, const fb_tree_file *file, fb_error *err
     return fb_ckpt_scan_file_as(f->scan, path, plan->reader, plan->setup, &plan->size_bytes, &plan->digest, err);
 }
 
+/* One file that the system does not let us read hides nothing in the others: they are read, and then it is told. */
 static fb_status take_files(fb_folder *f, fb_error *err)
 {
+    fb_status first = FB_OK;
     uint64_t done_bytes = 0;
     f->scan->total_bytes = f->tree.bytes;
     for (uint64_t i = 0; i < f->tree.count; i++) {
@@ -309,13 +311,14 @@ static fb_status take_files(fb_folder *f, fb_error *err)
             status = FB_OK;
         }
         if (status != FB_OK) {
-            if (err) *err = reason;
-            return status;
+            if (err && first == FB_OK) *err = reason;
+            if (status != FB_E_IO) return first != FB_OK ? first : status;
+            first = status;
         }
         if (f->plans[i].take != FB_TAKE_PASS || !f->only_index) done_bytes += f->tree.files[i].size_bytes;
-        if (f->scan->done) return FB_OK;
+        if (f->scan->done) return first;
     }
-    return FB_OK;
+    return first;
 }
 
 /* ---- the folder ------------------------------------------------------------------------------------------------------------- */

@@ -309,6 +309,34 @@ static void put_sim(const fb_os *os, const char *from, const char *to)
     fb_free(data);
 }
 
+static int64_t (*real_open)(void *ctx, const char *path, int flags, int mode);
+
+static int64_t open_but_for_one(void *ctx, const char *path, int flags, int mode)
+{
+    return strstr(path, "model-00001") ? -13 /* EACCES */ : real_open(ctx, path, flags, mode);
+}
+
+/* Permission denied, a bad sector: the NaN in the next file is told all the same, and nothing is called clean. */
+static void test_folder__a_file_that_cannot_be_opened_hides_nothing_in_the_others(void **ignored)
+{
+    static fb_os os;
+    char folder[512];
+    fb_ckpt_summary sum;
+    fb_error err;
+    (void)ignored;
+    os = *fb_os_posix();
+    real_open = os.open;
+    os.open = open_but_for_one;
+    new_folder(NULL, "model", folder);
+    put_shard(folder, "model-00001-of-00002.safetensors", "300");
+    put_shard(folder, "model-00002-of-00002.safetensors", "300");
+    assert_int_equal(fb_ckpt_scan_path(&os, folder, NULL, NULL, &sum, &err), FB_E_IO);
+    assert_int_equal(sum.outcome, FB_CKPT_UNREADABLE);
+    assert_int_equal(sum.files, 1);
+    assert_int_equal(sum.checked, 1);
+    assert_non_null(strstr(err.message, "model-00001-of-00002.safetensors: Permission denied"));
+}
+
 static void test_folder__every_failing_call_is_told(void **ignored)
 {
     os_sim *sim = os_sim_new();
@@ -378,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_folder__too_many_files_and_too_deep_folders_are_a_limit),
         cmocka_unit_test(test_folder__the_digest_is_of_names_with_folders_sizes_and_digests),
         cmocka_unit_test(test_folder__the_tap_gets_the_files_that_count_and_no_others),
+        cmocka_unit_test(test_folder__a_file_that_cannot_be_opened_hides_nothing_in_the_others),
         cmocka_unit_test(test_folder__every_failing_call_is_told),
         cmocka_unit_test(test_folder__every_failing_allocation_is_told_and_leaks_nothing),
     };
