@@ -448,7 +448,8 @@ typedef struct fb_step {
     double loss_scale;    /* only where the trainer owns the scale; with a scaler of the run leave it unknown */
     uint64_t batch_fingerprint;
     uint64_t rng_state_hash;
-    int64_t checkpoint_parent; /* step of the checkpoint this run descends from */
+    int64_t checkpoint_parent; /* step of the checkpoint this run was resumed from; what the first step says counts. After one that
+                                  is registered and not committed, what this run saves is suspect. Unknown: its history begins here */
 } fb_step;
 #define FB_STEP_INIT                                               \
     {                                                              \
@@ -642,6 +643,9 @@ FB_API fb_status fb_step_abandon(fb_run *run, fb_error *err);
  *
  * or fb_run_checkpoint alone, which is the same as verify and waits for the answer. None of them is a reason to stop training: a
  * registry that cannot be written leaves a checkpoint that nobody vouches for, and that is told.
+ *
+ * `step` is the number of the last update that is in the checkpoint, counted as fb_step.step is (one more does no harm): by it is
+ * told what a fault that is found later has spoilt. A number of epochs or tokens would tell nothing.
  */
 enum { FB_CKPT_SUSPECT = 1, FB_CKPT_COMMITTED = 2, FB_CKPT_QUARANTINED = 3 };
 

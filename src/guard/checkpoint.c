@@ -102,7 +102,8 @@ static fb_status checkpoint(struct fb_run *run, const char *path, int64_t step, 
     if (!state) return fb_fail(err, FB_E_USAGE, "register checkpoint: state is missing");
     *state = FB_CKPT_SUSPECT;
     note_saved(run, step);
-    status = fb_registry_commit(run->os, run->home, path, step, run->attempt, run->rank, fb_checkpoint_gated(run), state, err);
+    status =
+        fb_registry_commit(run->os, run->home, path, step, run->attempt, run->rank, fb_checkpoint_gated(run, path), state, err);
     if (*state == FB_CKPT_COMMITTED && fb_checkpoint_marked(run)) {
         fb_checkpoint_taint(run, step);
         *state = FB_CKPT_SUSPECT;
@@ -174,7 +175,7 @@ static fb_status verify(struct fb_run *run, const char *path, int64_t step, fb_e
     note_saved(run, step);
     fb_checkpoint_record(run);
     if (run->verifier) fb_verifier_forget(run->verifier, known);
-    gated = fb_checkpoint_gated(run);
+    gated = fb_checkpoint_gated(run, known);
     announced = run->begun_step == step && strcmp(run->begun, path) == 0;
     run->begun[0] = '\0';
     status = record_suspect(run, known, step, announced, gated, err);

@@ -39,31 +39,68 @@ static void leave_mark(struct fb_run *run, int64_t step)
     fb_json_release(&json);
 }
 
-/* What the registry last said of the checkpoint that this attempt came from. */
+/* What was last said of the checkpoint that this attempt came from: by this run, of an earlier attempt, or else by another run that
+   saved into the folder where this one saves. A job that is started again mostly has another name. */
 struct parent_search {
-    int64_t step;
-    int32_t attempt, state;
+    const struct fb_run *run;
+    const char *folder; /* "": the records of this run */
+    uint64_t time_ns;
+    int32_t state; /* 0: nobody knows it */
 };
+
+static int lies_in(fb_text path, const char *folder)
+{
+    size_t n = strlen(folder);
+    return path.bytes > n && memcmp(path.data, folder, n) == 0 && path.data[n] == '/';
+}
 
 static fb_status look_for_parent(void *ctx, const fb_rec_ckpt *rec, uint64_t sequence, uint64_t time_ns, fb_error *err)
 {
     struct parent_search *search = ctx;
     (void)sequence;
-    (void)time_ns;
     (void)err;
+    if (rec->step != search->run->parent) return FB_OK;
+    if (!search->folder[0] && rec->attempt >= search->run->attempt) return FB_OK;
+    if (search->folder[0] && (time_ns < search->time_ns || !lies_in(rec->origin.bytes ? rec->origin : rec->path, search->folder)))
+        return FB_OK;
     /* Of one step there may be several, in several attempts or folders: the newest says what was resumed from. */
-    if (rec->step == search->step && rec->attempt < search->attempt) search->state = rec->state;
+    search->state = rec->state;
+    search->time_ns = time_ns;
     return FB_OK;
 }
 
-/* An attempt that came from a checkpoint which nobody vouches for inherits its doubt. One that this run never registered, such as
-   pretrained weights, is where the history begins. */
-static int parent_is_good(const struct fb_run *run)
+static fb_status ask_other_run(void *ctx, const char *home, fb_error *err)
 {
-    struct parent_search search = {run->parent, run->attempt, FB_CKPT_COMMITTED};
+    struct parent_search *search = ctx;
+    char own[FB_OS_PATH_MAX];
+    const fb_os *os = search->run->os;
+    if (os->realpath(os->ctx, search->run->home, own, sizeof own) >= 0 && strcmp(own, home) == 0) return FB_OK;
+    return fb_registry_each(os, home, look_for_parent, search, err);
+}
+
+static fb_status ask_other_runs(struct parent_search *search, const char *path)
+{
+    char folder[FB_OS_PATH_MAX];
+    const fb_os *os = search->run->os;
+    char *slash;
+    int64_t got = os->realpath(os->ctx, path, folder, sizeof folder);
+    if (got < 0) return FB_E_IO;
+    slash = strrchr(folder, '/');
+    if (!slash || slash == folder) return FB_OK;
+    *slash = '\0';
+    search->folder = folder;
+    return fb_registry_homes(os, folder, NULL, ask_other_run, search, NULL);
+}
+
+/* An attempt that came from a checkpoint which nobody vouches for inherits its doubt. One that no run here ever registered, such as
+   pretrained weights, is where the history begins. */
+static int parent_is_good(const struct fb_run *run, const char *path)
+{
+    struct parent_search search = {run, "", 0, 0};
     if (run->parent < 0) return 1;
     if (fb_registry_each(run->os, run->home, look_for_parent, &search, NULL) != FB_OK) return 0;
-    return search.state == FB_CKPT_COMMITTED;
+    if (!search.state && ask_other_runs(&search, path) != FB_OK) return 0;
+    return !search.state || search.state == FB_CKPT_COMMITTED;
 }
 
 int fb_checkpoint_marked(const struct fb_run *run)
@@ -76,9 +113,9 @@ int fb_checkpoint_marked(const struct fb_run *run)
     return run->os->stat(run->os->ctx, path, &info) != -ENOENT;
 }
 
-int fb_checkpoint_gated(const struct fb_run *run)
+int fb_checkpoint_gated(const struct fb_run *run, const char *path)
 {
-    return !run->ungated && parent_is_good(run) && !fb_checkpoint_marked(run);
+    return !run->ungated && parent_is_good(run, path) && !fb_checkpoint_marked(run);
 }
 
 void fb_checkpoint_taint(struct fb_run *run, int64_t step)

@@ -1,6 +1,6 @@
 /*
- * What goes on around a checkpoint: another rank that taints between two calls of the one that saves, and a trainer that changes its
- * working folder.
+ * What goes on around a checkpoint: another rank that taints between two calls of the one that saves, another run that goes on from
+ * it, and a trainer that changes its working folder.
  */
 #include "support/world.h"
 
@@ -95,6 +95,73 @@ static void test_guard_checkpoint_around__taint_between_look_and_commit_is_not_o
     world_close(&w);
 }
 
+/* ---- another run ------------------------------------------------------------------------------------------------------------- */
+
+/* A run of one rank over the folders of this world, with a name of its own. It came from a checkpoint of step `parent`. */
+static fb_run *start_again(const world *w, const char *name, int64_t parent)
+{
+    fb_run *run = NULL;
+    fb_run_config config = FB_RUN_CONFIG_INIT;
+    fb_step step = FB_STEP_INIT;
+    config.dir = w->dir;
+    config.run_id = name;
+    config.threads = 1;
+    if (fb_run_open(&run, &config, &err) != FB_OK) fail_msg("%s", err.message);
+    step.step = parent + 1;
+    step.checkpoint_parent = parent;
+    step.known = FB_KNOWN_CHECKPOINT_PARENT;
+    if (fb_step_begin(run, &step, &err) != FB_OK) fail_msg("%s", err.message);
+    assert_int_equal(fb_step_abandon(run, &err), FB_OK);
+    return run;
+}
+
+static int32_t save_into(fb_run *run, const world *w, const char *folder, int64_t step)
+{
+    char path[192];
+    int32_t judged = 0;
+    fb_checkpoint_result result = FB_CHECKPOINT_RESULT_INIT;
+    (void)snprintf(path, sizeof path, "%s/%s", w->dir, folder);
+    (void)mkdir(path, 0777);
+    (void)snprintf(path, sizeof path, "%s/%s/step-%lld.safetensors", w->dir, folder, (long long)step);
+    write_file(path);
+    if (fb_run_checkpoint(run, path, step, &judged, &err) != FB_OK) fail_msg("%s", err.message);
+    if (fb_run_checkpoint_verify(run, path, step, &err) != FB_OK) fail_msg("%s", err.message);
+    assert_int_equal(fb_run_checkpoint_wait(run, -1, &err), FB_OK);
+    assert_int_equal(fb_run_checkpoint_poll(run, &result, &err), FB_OK);
+    assert_int_equal(result.state, judged);
+    return judged;
+}
+
+static void test_guard_checkpoint_around__another_run_inherits_the_doubt_of_what_it_came_from(void **state)
+{
+    world w;
+    fb_run *run;
+    (void)state;
+    world_init(&w, 1);
+    world_open(&w);
+    assert_int_equal(world_step(&w, 1, NULL, NULL), FB_PROCEED);
+    assert_int_equal(save_into(w.rank[0].run, &w, "saves", 1), FB_CKPT_COMMITTED);
+    fb_checkpoint_taint(w.rank[0].run, 2);
+    assert_int_equal(save_into(w.rank[0].run, &w, "saves", 2), FB_CKPT_SUSPECT);
+
+    run = start_again(&w, "from-the-suspect", 2);
+    assert_int_equal(save_into(run, &w, "saves", 3), FB_CKPT_SUSPECT);
+    fb_run_close(run);
+    run = start_again(&w, "from-its-child", 3); /* and so on */
+    assert_int_equal(save_into(run, &w, "saves", 4), FB_CKPT_SUSPECT);
+    fb_run_close(run);
+    run = start_again(&w, "from-the-committed", 1);
+    assert_int_equal(save_into(run, &w, "saves", 5), FB_CKPT_COMMITTED);
+    fb_run_close(run);
+    run = start_again(&w, "pretrained", 700); /* nobody here knows it: its history begins there */
+    assert_int_equal(save_into(run, &w, "saves", 701), FB_CKPT_COMMITTED);
+    fb_run_close(run);
+    run = start_again(&w, "elsewhere", 2); /* a folder of other checkpoints, whose numbers say nothing of these */
+    assert_int_equal(save_into(run, &w, "other-saves", 3), FB_CKPT_COMMITTED);
+    fb_run_close(run);
+    world_close(&w);
+}
+
 /* ---- the working folder ------------------------------------------------------------------------------------------------------ */
 
 static void test_guard_checkpoint_around__working_folder_may_change(void **state)
@@ -140,6 +207,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_guard_checkpoint_around__taint_between_look_and_record_is_not_overtaken),
         cmocka_unit_test(test_guard_checkpoint_around__taint_between_look_and_commit_is_not_overtaken),
+        cmocka_unit_test(test_guard_checkpoint_around__another_run_inherits_the_doubt_of_what_it_came_from),
         cmocka_unit_test(test_guard_checkpoint_around__working_folder_may_change),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
