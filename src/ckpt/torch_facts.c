@@ -141,6 +141,13 @@ static int word_is_strict(const char *text, uint64_t bytes)
         "initial_lr",
         "lr_lambdas",
         "gamma",
+        /* What a trainer tells of its last step: infinite, that step was bad. A best or an average of them may wait for its first. */
+        "learning_rate",
+        "loss",
+        "train_loss",
+        "training_loss",
+        "grad_norm",
+        "total_norm",
     };
     for (size_t i = 0; i < sizeof strict / sizeof strict[0]; i++) {
         if (is(text, bytes, strict[i])) return 1;

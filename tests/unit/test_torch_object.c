@@ -505,6 +505,21 @@ static void test_torch_object__numbers_of_python_are_gathered_and_odd_ones_named
     done(&o);
 }
 
+static void test_torch_object__an_infinite_loss_of_the_last_step_is_a_fault(void **state)
+{
+    fb_ckpt_extent extent;
+    opened o = OPEN("}(U\4lossG\x7f\xf0\0\0\0\0\0\0U\x0d"
+                    "learning_rateG\x7f\xf0\0\0\0\0\0\0U\x0d"
+                    "best_val_lossG\x7f\xf0\0\0\0\0\0\0U\x08val_lossG\x7f\xf0\0\0\0\0\0\0u.");
+    (void)state;
+    if (o.status != FB_OK) fail_msg("%s", err.message);
+    assert_false(in_memory(&o, "loss", &extent)->legal_inf);
+    assert_false(in_memory(&o, "learning_rate", &extent)->legal_inf);
+    assert_true(in_memory(&o, "best_val_loss", &extent)->legal_inf);
+    assert_true(in_memory(&o, "val_loss", &extent)->legal_inf); /* before the first evaluation */
+    done(&o);
+}
+
 static void test_torch_object__no_infinite_scale_of_a_quantised_tensor_is_healthy(void **state)
 {
     fb_ckpt_extent extent;
@@ -710,6 +725,7 @@ int main(void)
         cmocka_unit_test(test_torch_object__an_array_must_fill_its_bytes),
         cmocka_unit_test(test_torch_object__arrays_that_share_bytes_are_one_extent),
         cmocka_unit_test(test_torch_object__numbers_of_python_are_gathered_and_odd_ones_named),
+        cmocka_unit_test(test_torch_object__an_infinite_loss_of_the_last_step_is_a_fault),
         cmocka_unit_test(test_torch_object__no_infinite_scale_of_a_quantised_tensor_is_healthy),
         cmocka_unit_test(test_torch_object__the_average_of_asgd_has_its_parameter_s_name),
         cmocka_unit_test(test_torch_object__two_models_that_fit_must_agree_on_the_names),
