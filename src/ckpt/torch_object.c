@@ -19,7 +19,7 @@
 #include "ckpt/pickle_graph.h"
 #include "ckpt/torch_facts.h"
 
-enum { PATH_MAX_BYTES = 900, BYTES_SMALL = 64, ODD_MAX = 1000, UNKNOWN_MAX = 24, EXTRA_STATES_MAX = 8 };
+enum { PATH_MAX_BYTES = 900, BYTES_SMALL = 64, DEPTH_MAX = 1000000, ODD_MAX = 1000, UNKNOWN_MAX = 24, EXTRA_STATES_MAX = 8 };
 
 enum {
     STRICT = 1,      /* no infinity is healthy here */
@@ -62,6 +62,11 @@ static fb_status visit(walk *w, fb_node node, context in);
 static fb_status push(walk *w, uint8_t mode, fb_node node, context in)
 {
     frame *f;
+    /* Two bytes make a tuple around the last one, so that a small file would otherwise ask for gigabytes here. */
+    if (w->depth >= DEPTH_MAX) {
+        return fb_fail(w->err, FB_E_LIMIT, "understand the pickle in %s: objects lie inside each other more than %d deep",
+                       w->object->path, DEPTH_MAX);
+    }
     if (!fb_pickle_grow((void **)&w->stack, &w->room, w->depth + 1, sizeof *w->stack)) return fb_torch_no_memory(w->object, w->err);
     f = &w->stack[w->depth++];
     memset(f, 0, sizeof *f);

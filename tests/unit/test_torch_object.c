@@ -664,6 +664,26 @@ static void test_torch_object__circles_and_doubled_parts_end(void **state)
     done(&o);
 }
 
+static void test_torch_object__a_tower_of_a_million_tuples_is_a_limit(void **state)
+{
+    enum { TUPLES = 1000001 };
+    uint8_t *data = malloc(TUPLES + 2);
+    opened o;
+    (void)state;
+    assert_non_null(data);
+    data[0] = 'N';
+    memset(data + 1, 0x85, TUPLES);
+    data[TUPLES + 1] = '.';
+    o = open_bytes(data, TUPLES + 2);
+    assert_int_equal(o.status, FB_E_LIMIT);
+    done(&o);
+    data[TUPLES] = '.'; /* one less */
+    o = open_bytes(data, TUPLES + 1);
+    assert_int_equal(o.status, FB_OK);
+    done(&o);
+    free(data);
+}
+
 static void test_torch_object__more_dimensions_than_any_tensor_has_are_a_limit(void **state)
 {
     char text[1024];
@@ -735,6 +755,7 @@ int main(void)
         cmocka_unit_test(test_torch_object__facts_are_taken_once),
         cmocka_unit_test(test_torch_object__dangerous_imports_are_told_and_enums_are_not),
         cmocka_unit_test(test_torch_object__circles_and_doubled_parts_end),
+        cmocka_unit_test(test_torch_object__a_tower_of_a_million_tuples_is_a_limit),
         cmocka_unit_test(test_torch_object__more_dimensions_than_any_tensor_has_are_a_limit),
         cmocka_unit_test(test_torch_object__each_failing_allocation_is_told_and_leaks_nothing),
     };
