@@ -80,12 +80,44 @@ static int is_denied(const search *s, const known *own, const fb_registry_row *r
     return 0;
 }
 
+/* By what the registry says of this name at this step: itself, or what stands for it. */
+static int part_is_usable(const search *s, const known *k, const fb_rec_ckpt *part)
+{
+    fb_text name = part->origin.bytes ? part->origin : part->path;
+    char where[FB_OS_PATH_MAX];
+    for (uint64_t i = 0; i < k->table.count; i++) {
+        const fb_rec_ckpt *rec = &k->table.rows[i].rec;
+        fb_text own = rec->origin.bytes ? rec->origin : rec->path;
+        fb_error why;
+        if (rec->state != FB_CKPT_COMMITTED || fb_newer(rec, part) != 0 || rec->rank != part->rank) continue;
+        if (own.bytes != name.bytes || memcmp(own.data, name.data, name.bytes) != 0) continue;
+        if (fb_usable(s->os, rec, s->how, where, &why) == FB_OK) return 1;
+    }
+    return 0;
+}
+
+/* What several ranks saved of one step is one checkpoint, and with a part that will not do none of it will. */
+static int lacks_a_part(const search *s, const known *k, const fb_registry_row *row, fb_error *why)
+{
+    for (uint64_t i = 0; i < k->table.count; i++) {
+        const fb_registry_row *part = &k->table.rows[i];
+        if (fb_newer(&part->rec, &row->rec) != 0 || part->rec.rank == row->rec.rank) continue;
+        if (part_is_usable(s, k, &part->rec)) continue;
+        (void)fb_fail(why, FB_E_WITHHELD, "%s is what rank %d saved of step %lld, and %s of rank %d is %s", row->path,
+                      row->rec.rank, (long long)row->rec.step, part->path, part->rec.rank,
+                      part->rec.state == FB_CKPT_COMMITTED ? "gone or changed" : fb_registry_state_name(part->rec.state));
+        return 1;
+    }
+    return 0;
+}
+
 static int choose(search *s, const known *k, fb_registry_checkpoint *out)
 {
     const fb_registry_row *best;
     while ((best = best_of(s, k)) != NULL) {
         s->committed++;
-        if (!is_denied(s, k, best, &s->why) && fb_usable(s->os, &best->rec, s->how, out->path, &s->why) == FB_OK) {
+        if (!is_denied(s, k, best, &s->why) && fb_usable(s->os, &best->rec, s->how, out->path, &s->why) == FB_OK &&
+            !lacks_a_part(s, k, best, &s->why)) {
             out->step = best->rec.step;
             out->attempt = best->rec.attempt;
             out->rank = best->rec.rank;

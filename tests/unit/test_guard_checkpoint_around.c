@@ -1,6 +1,6 @@
 /*
  * What goes on around a checkpoint: another rank that taints between two calls of the one that saves, another run that goes on from
- * it, and a trainer that changes its working folder.
+ * it, parts of one checkpoint by several ranks, and a trainer that changes its working folder.
  */
 #include "support/world.h"
 
@@ -13,10 +13,10 @@
 
 static fb_error err;
 
-static void write_file(const char *path)
+static void write_file_with(const char *path, uint32_t bits)
 {
     static const char header[] = "{\"moment\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}";
-    const float data[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+    const uint32_t data[4] = {0x3f800000u, 0x40000000u, bits, 0x3f000000u};
     uint64_t n = sizeof header - 1;
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
@@ -24,6 +24,11 @@ static void write_file(const char *path)
     assert_int_equal(fwrite(header, n, 1, file), 1);
     assert_int_equal(fwrite(data, sizeof data, 1, file), 1);
     assert_int_equal(fclose(file), 0);
+}
+
+static void write_file(const char *path)
+{
+    write_file_with(path, 0x3f800000u);
 }
 
 /* ---- another rank ------------------------------------------------------------------------------------------------------------ */
@@ -162,6 +167,47 @@ static void test_guard_checkpoint_around__another_run_inherits_the_doubt_of_what
     world_close(&w);
 }
 
+/* ---- parts ------------------------------------------------------------------------------------------------------------------- */
+
+/* Each rank saves a part of this step; that of rank 1 holds a NaN when `spoilt`. */
+static void save_parts(const world *w, int64_t step, int spoilt)
+{
+    for (int rank = 0; rank < w->ranks; rank++) {
+        fb_run *run = w->rank[rank].run;
+        char path[192];
+        (void)snprintf(path, sizeof path, "%s/step-%lld-of-%d.safetensors", w->dir, (long long)step, rank);
+        if (fb_run_checkpoint_begin(run, path, step, &err) != FB_OK) fail_msg("%s", err.message);
+        write_file_with(path, spoilt && rank == 1 ? 0x7fc00000u : 0x3f800000u);
+        if (fb_run_checkpoint_verify(run, path, step, &err) != FB_OK) fail_msg("%s", err.message);
+        assert_int_equal(fb_run_checkpoint_wait(run, -1, &err), FB_OK);
+    }
+}
+
+static int64_t latest_step(const world *w)
+{
+    fb_registry_checkpoint found;
+    if (fb_registry_latest_in(fb_os_posix(), w->dir, NULL, FB_REGISTRY_LOOK, 0, &found, &err) != FB_OK) return -1;
+    return found.step;
+}
+
+static void test_guard_checkpoint_around__step_with_a_part_that_will_not_do_is_not_given(void **state)
+{
+    world w;
+    char path[192];
+    (void)state;
+    world_init(&w, 2);
+    world_open(&w);
+    for (int64_t step = 1; step <= 3; step++) {
+        assert_int_equal(world_step(&w, step, NULL, NULL), FB_PROCEED);
+        save_parts(&w, step, step == 3);
+        assert_int_equal(latest_step(&w), step == 3 ? 2 : step);
+    }
+    (void)snprintf(path, sizeof path, "%s/step-2-of-1.safetensors", w.dir);
+    assert_int_equal(truncate(path, 20), 0);
+    assert_int_equal(latest_step(&w), 1);
+    world_close(&w);
+}
+
 /* ---- the working folder ------------------------------------------------------------------------------------------------------ */
 
 static void test_guard_checkpoint_around__working_folder_may_change(void **state)
@@ -208,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_guard_checkpoint_around__taint_between_look_and_record_is_not_overtaken),
         cmocka_unit_test(test_guard_checkpoint_around__taint_between_look_and_commit_is_not_overtaken),
         cmocka_unit_test(test_guard_checkpoint_around__another_run_inherits_the_doubt_of_what_it_came_from),
+        cmocka_unit_test(test_guard_checkpoint_around__step_with_a_part_that_will_not_do_is_not_given),
         cmocka_unit_test(test_guard_checkpoint_around__working_folder_may_change),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
