@@ -143,22 +143,26 @@ static void judge_current(fb_verifier *v)
     fb_monitor_leave(&v->monitor);
 }
 
-/* Inside the monitor: the next that is not held, or 0. What was saved just now comes before what is read again. */
-static int take_from(job *jobs, int *count, job *out)
+static int take_at(job *jobs, int *count, int at, job *out)
 {
-    for (int i = 0; i < *count; i++) {
-        if (jobs[i].held) continue;
-        *out = jobs[i];
-        memmove(&jobs[i], &jobs[i + 1], (size_t)(--*count - i) * sizeof jobs[0]);
-        return 1;
-    }
-    return 0;
+    *out = jobs[at];
+    memmove(&jobs[at], &jobs[at + 1], (size_t)(--*count - at) * sizeof jobs[0]);
+    return 1;
 }
 
+/* Inside the monitor: the next that is not held, or 0. What was saved last is read first, since it will be there for longest: where
+   reading is slower than saving, the oldest that waits is always the next one that rotation deletes, and none would ever be
+   committed. What is read again comes after all of these. */
 static int take_job(fb_verifier *v)
 {
-    v->busy = take_from(v->waiting, &v->waiting_count, &v->current) || take_from(v->doubts, &v->doubt_count, &v->current);
-    return v->busy;
+    int got = 0;
+    for (int i = v->waiting_count - 1; !got && i >= 0; i--) {
+        if (!v->waiting[i].held) got = take_at(v->waiting, &v->waiting_count, i, &v->current);
+    }
+    for (int i = 0; !got && i < v->doubt_count; i++) {
+        if (!v->doubts[i].held) got = take_at(v->doubts, &v->doubt_count, i, &v->current);
+    }
+    return v->busy = got;
 }
 
 static void work(void *arg)
