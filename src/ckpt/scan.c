@@ -304,8 +304,9 @@ static fb_status scan_file(fb_ckpt_scan *scan, const char *path, const manner *h
     if (room < BUFFER_BYTES_MIN) room = BUFFER_BYTES_MIN;
     status = fb_ckpt_scan_open(scan, &file, path, (size_t)room, &reason);
     if (status == FB_E_UNSUPPORTED) { /* a link, a pipe, a folder inside a folder */
-        const char *why = strstr(reason.message, path);
-        fb_ckpt_scan_unscanned(scan, path, "", why ? why + strlen(path) + 2 : reason.message);
+        const char *why = strstr(reason.message, path), *end = strrchr(reason.message, ':');
+        /* Behind a link the sentence names what the link leads to. */
+        fb_ckpt_scan_unscanned(scan, path, "", why ? why + strlen(path) + 2 : end && end[1] ? end + 2 : reason.message);
         return FB_OK;
     }
     if (status != FB_OK) {

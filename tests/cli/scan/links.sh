@@ -30,5 +30,6 @@ mkfifo pipe
 ln -s ../pipe ckpt/pipe.pt
 firstbad scan ckpt >out || echo "exit $?"
 grep -c "pipe.pt: no regular file" out
+firstbad scan ckpt/pipe.pt || echo "exit $?"
 # What the registry says must not hang on bytes that lie elsewhere.
 firstbad ckpt verify ckpt >out 2>&1 || echo "exit $?"
