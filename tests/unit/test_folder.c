@@ -368,6 +368,100 @@ static void test_folder__every_failing_call_is_told(void **ignored)
     os_sim_free(sim);
 }
 
+/* The real system, whose k-th call of these fails; os_sim knows no links. */
+static uint64_t fails_at, called;
+
+static int fails(void)
+{
+    return ++called == fails_at;
+}
+
+static int64_t open_or_fail(void *ctx, const char *path, int flags, int mode)
+{
+    return fails() ? -5 : fb_os_posix()->open(ctx, path, flags, mode);
+}
+
+static int64_t fstat_or_fail(void *ctx, int fd, fb_os_info *info)
+{
+    return fails() ? -5 : fb_os_posix()->fstat(ctx, fd, info);
+}
+
+static int64_t stat_or_fail(void *ctx, const char *path, fb_os_info *info)
+{
+    return fails() ? -5 : fb_os_posix()->stat(ctx, path, info);
+}
+
+static int64_t lstat_or_fail(void *ctx, const char *path, fb_os_info *info)
+{
+    return fails() ? -5 : fb_os_posix()->lstat(ctx, path, info);
+}
+
+static int64_t realpath_or_fail(void *ctx, const char *path, char *text, size_t bytes)
+{
+    return fails() ? -5 : fb_os_posix()->realpath(ctx, path, text, bytes);
+}
+
+static int64_t pread_or_fail(void *ctx, int fd, void *data, size_t bytes, uint64_t offset)
+{
+    return fails() ? -5 : fb_os_posix()->pread(ctx, fd, data, bytes, offset);
+}
+
+static void link_into(const char *folder, const char *name, const char *target)
+{
+    char path[1024];
+    in_folder(folder, name, path);
+    assert_int_equal(symlink(target, path), 0);
+}
+
+/* The layout of the Hugging Face cache: with links followed the digest is that of a copy, and no failing call makes it clean. */
+static void test_folder__links_are_followed_for_who_asks_and_each_failing_call_is_told(void **ignored)
+{
+    static fb_os os;
+    char copy_folder[512], snapshot[512], blob[1024];
+    fb_ckpt_options options;
+    fb_ckpt_summary sum, copy;
+    fb_error err;
+    (void)ignored;
+    os = *fb_os_posix();
+    os.open = open_or_fail;
+    os.fstat = fstat_or_fail;
+    os.stat = stat_or_fail;
+    os.lstat = lstat_or_fail;
+    os.realpath = realpath_or_fail;
+    os.pread = pread_or_fail;
+    memset(&options, 0, sizeof options);
+    options.flags = FB_CKPT_FOLLOW;
+    new_folder(NULL, "copy", copy_folder);
+    put_shard(copy_folder, "model-00001-of-00002.safetensors", "300");
+    put_shard(copy_folder, "model-00002-of-00002.safetensors", "300");
+    new_folder(NULL, "snapshot", snapshot);
+    in_folder(copy_folder, "model-00001-of-00002.safetensors", blob);
+    link_into(snapshot, "model-00001-of-00002.safetensors", blob);
+    in_folder(copy_folder, "model-00002-of-00002.safetensors", blob);
+    link_into(snapshot, "model-00002-of-00002.safetensors", blob);
+    fails_at = 0;
+    assert_int_equal(fb_ckpt_scan_path(&os, copy_folder, NULL, NULL, &copy, &err), FB_OK);
+    assert_int_equal(copy.outcome, FB_CKPT_CLEAN);
+    assert_int_equal(fb_ckpt_scan_path(&os, snapshot, NULL, NULL, &sum, &err), FB_OK);
+    assert_int_equal(sum.outcome, FB_CKPT_UNSUPPORTED);
+    assert_int_equal(sum.unscanned, 2);
+    assert_int_equal(fb_ckpt_scan_path(&os, snapshot, &options, NULL, &sum, &err), FB_OK);
+    assert_int_equal(sum.outcome, FB_CKPT_CLEAN);
+    assert_true(sum.digest == copy.digest && sum.checked == copy.checked);
+    for (fails_at = 1;; fails_at++) {
+        fb_status status;
+        called = 0;
+        memset(&err, 0, sizeof err);
+        status = fb_ckpt_scan_path(&os, snapshot, &options, NULL, &sum, &err);
+        if (called < fails_at) break;
+        if (status == FB_OK && sum.outcome == FB_CKPT_CLEAN && (sum.digest != copy.digest || sum.checked != copy.checked)) {
+            fail_msg("call %llu failed, and the scan said clean", (unsigned long long)fails_at);
+        }
+        if (status != FB_OK) assert_string_not_equal(err.message, "");
+    }
+    assert_true(fails_at > 20);
+}
+
 static void test_folder__every_failing_allocation_is_told_and_leaks_nothing(void **ignored)
 {
     (void)ignored;
@@ -408,6 +502,7 @@ int main(void)
         cmocka_unit_test(test_folder__the_tap_gets_the_files_that_count_and_no_others),
         cmocka_unit_test(test_folder__a_file_that_cannot_be_opened_hides_nothing_in_the_others),
         cmocka_unit_test(test_folder__every_failing_call_is_told),
+        cmocka_unit_test(test_folder__links_are_followed_for_who_asks_and_each_failing_call_is_told),
         cmocka_unit_test(test_folder__every_failing_allocation_is_told_and_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, drop_folders);
