@@ -6,6 +6,7 @@
 
 #include "base/json_write.h"
 #include "ckpt.h"
+#include "registry/place.h"
 #include "report/report.h"
 #include "scan_show.h"
 
@@ -53,7 +54,7 @@ int ckpt_latest(const ckpt_request *request)
     if (request->path_count && !is_there(request, request->paths[0])) return CLI_UNREADABLE;
     if ((code = ckpt_gather(request, request->path_count ? request->paths[0] : NULL, 0, &set)) == 0) {
         if (set.dir[0] == '\0' && set.home_count == 1) /* a run that was named: all that it saved, wherever */
-            status = fb_registry_latest_committed(request->os, set.homes[0], how, &found, &err);
+            status = fb_registry_latest_of(request->os, set.homes[0], how, request->restore, &found, &err);
         else status = fb_registry_latest_in(request->os, set.dir, request->runs_dir, how, request->restore, &found, &err);
         if (status == FB_OK) {
             code = request->json ? latest_json(&found, request->verify) : cli_print(found.path);
@@ -70,19 +71,19 @@ int ckpt_latest(const ckpt_request *request)
 /* ---- one checkpoint ---------------------------------------------------------------------------------------------------------- */
 
 /* The registry that answers for a checkpoint: the one that spoke of it last, else the one beside it. 0, or an exit code. */
-static int home_of(const ckpt_request *request, const ckpt_set *set, const char *absolute, char home[FB_OS_PATH_MAX])
+static int home_of(const ckpt_set *set, const char *absolute, char home[FB_OS_PATH_MAX], char known[FB_OS_PATH_MAX])
 {
     const ckpt_row *row = ckpt_row_of(set, absolute);
     char folder[FB_OS_PATH_MAX];
     const char *slash = strrchr(absolute, '/');
     fb_error err;
-    (void)request;
+    (void)snprintf(known, FB_OS_PATH_MAX, "%s", row ? row->rec.path.data : absolute);
     if (row) {
         (void)snprintf(home, FB_OS_PATH_MAX, "%s", row->home);
         return 0;
     }
     (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - absolute), absolute);
-    return fb_os_join(home, FB_OS_PATH_MAX, folder[0] ? folder : "/", ".firstbad", &err) == FB_OK ? 0 : cli_fail(&err);
+    return fb_place_below(home, FB_OS_PATH_MAX, folder[0] ? folder : "/", "", &err) == FB_OK ? 0 : cli_fail(&err);
 }
 
 static void print_state(int32_t state, const char *path, const fb_ckpt_summary *summary)
@@ -99,14 +100,15 @@ static void print_state(int32_t state, const char *path, const fb_ckpt_summary *
     printf("\n");
 }
 
-/* Its newest record, for the reason of a state. */
-static void print_reason(const ckpt_request *request, const char *path)
+/* Its newest record, for the reason of a state. absolute: from before it was acted on, since it may be elsewhere now. */
+static void print_reason(const ckpt_request *request, const char *home, const char *absolute, const char *known)
 {
     ckpt_set set;
     const ckpt_row *row = NULL;
-    char absolute[FB_OS_PATH_MAX], text[FB_OS_PATH_MAX * 2];
+    char text[FB_OS_PATH_MAX * 2];
     memset(&set, 0, sizeof set);
-    if (ckpt_absolute(request->os, path, absolute) && ckpt_gather(request, path, 0, &set) == 0) row = ckpt_row_of(&set, absolute);
+    if (ckpt_gather(request, home, 0, &set) == 0) row = ckpt_row_of(&set, absolute);
+    if (!row) row = ckpt_row_of(&set, known);
     if (row && row->rec.state != FB_CKPT_COMMITTED) {
         (void)snprintf(text, sizeof text, "%s%s%s", fb_registry_reason_text(row->rec.state, row->rec.reason),
                        row->rec.note.bytes ? "; " : "", row->rec.note.data);
@@ -116,28 +118,35 @@ static void print_reason(const ckpt_request *request, const char *path)
     ckpt_set_release(&set);
 }
 
-typedef int (*act_fn)(const ckpt_request *request, const char *home, const char *path);
+/* What is acted on: as it was typed, its absolute path, and the path under which the registry `home` knows it. */
+typedef struct target {
+    const char *path;
+    char absolute[FB_OS_PATH_MAX], known[FB_OS_PATH_MAX], home[FB_OS_PATH_MAX];
+} target;
+
+typedef int (*act_fn)(const ckpt_request *request, const target *t);
 
 static int each_path(const ckpt_request *request, act_fn act)
 {
     int worst = CLI_CLEAN;
     for (int i = 0; i < request->path_count; i++) {
-        char absolute[FB_OS_PATH_MAX], home[FB_OS_PATH_MAX];
+        target t;
         ckpt_set set;
         int code;
         memset(&set, 0, sizeof set);
-        code = ckpt_absolute(request->os, request->paths[i], absolute) ? 0 : CLI_UNREADABLE;
-        if (code == 0) code = ckpt_gather(request, request->paths[i], 0, &set);
-        if (code == 0) code = home_of(request, &set, absolute, home);
+        t.path = request->paths[i];
+        code = ckpt_absolute(request->os, t.path, t.absolute) ? 0 : CLI_UNREADABLE;
+        if (code == 0) code = ckpt_gather(request, t.path, 0, &set);
+        if (code == 0) code = home_of(&set, t.absolute, t.home, t.known);
         ckpt_set_release(&set);
-        if (code == 0) code = act(request, home, request->paths[i]);
+        if (code == 0) code = act(request, &t);
         /* The gravest, as `scan` has it: something bad, then unreadable, then undecided. */
         if (code == CLI_BAD || worst == CLI_CLEAN || (code == CLI_UNREADABLE && worst == CLI_UNDECIDED)) worst = code;
     }
     return worst == CLI_CLEAN ? cli_flush() : worst;
 }
 
-static int verify_one(const ckpt_request *request, const char *home, const char *path)
+static int verify_one(const ckpt_request *request, const target *t)
 {
     fb_ckpt_summary summary;
     fb_ckpt_options options;
@@ -148,12 +157,12 @@ static int verify_one(const ckpt_request *request, const char *home, const char 
     fb_status status;
     memset(&options, 0, sizeof options);
     memset(&sink, 0, sizeof sink);
-    scan_bar_begin(&bar, path, 1);
-    status = fb_registry_verify(request->os, home, path, &options, &sink, &summary, &state, &err);
+    scan_bar_begin(&bar, t->path, 1);
+    status = fb_registry_verify(request->os, t->home, t->path, &options, &sink, &summary, &state, &err);
     scan_bar_end(&bar);
     if (status != FB_OK) return cli_fail(&err);
-    print_state(state, path, &summary);
-    print_reason(request, path);
+    print_state(state, t->path, &summary);
+    print_reason(request, t->home, t->absolute, t->known);
     return state == FB_CKPT_COMMITTED ? CLI_CLEAN : state == FB_CKPT_QUARANTINED ? CLI_BAD : CLI_UNDECIDED;
 }
 
@@ -162,12 +171,14 @@ int ckpt_verify(const ckpt_request *request)
     return each_path(request, verify_one);
 }
 
-static int quarantine_one(const ckpt_request *request, const char *home, const char *path)
+static int quarantine_one(const ckpt_request *request, const target *t)
 {
+    char name[FB_OS_PATH_MAX * 4];
     fb_error err;
-    if (fb_registry_quarantine(request->os, home, path, request->why, &err) != FB_OK) return cli_fail(&err);
-    printf("quarantined  %s\n", path);
-    print_reason(request, path);
+    if (fb_registry_quarantine(request->os, t->home, t->path, request->why, &err) != FB_OK) return cli_fail(&err);
+    scan_fit_name(t->path, FB_OS_PATH_MAX, name, sizeof name);
+    printf("quarantined  %s\n", name);
+    print_reason(request, t->home, t->absolute, t->known);
     return CLI_CLEAN;
 }
 
@@ -176,17 +187,18 @@ int ckpt_quarantine(const ckpt_request *request)
     return each_path(request, quarantine_one);
 }
 
-static int release_one(const ckpt_request *request, const char *home, const char *path)
+static int release_one(const ckpt_request *request, const target *t)
 {
+    char place[FB_OS_PATH_MAX];
     fb_ckpt_summary summary;
     fb_error err;
-    fb_status status = fb_registry_release(request->os, home, path, request->why, &summary, &err);
+    fb_status status = fb_registry_release(request->os, t->home, t->path, request->why, &summary, &err);
     if (status == FB_E_WITHHELD) {
         (void)cli_fail(&err);
         return CLI_BAD;
     }
     if (status != FB_OK) return cli_fail(&err);
-    print_state(FB_CKPT_COMMITTED, path, &summary);
+    print_state(FB_CKPT_COMMITTED, ckpt_short(request->os, t->known, place), &summary);
     return CLI_CLEAN;
 }
 

@@ -114,7 +114,8 @@ static fb_status take_record(void *ctx, const fb_rec_ckpt *rec, uint64_t sequenc
 {
     ckpt_set *set = ctx;
     int wanted = set->dir[0] == '\0' || is_below(rec->path.data, rec->path.bytes, set->dir) ||
-                 is_below(rec->origin.data, rec->origin.bytes, set->dir) || is_below(rec->aside.data, rec->aside.bytes, set->dir);
+                 is_below(rec->origin.data, rec->origin.bytes, set->dir) || is_below(rec->aside.data, rec->aside.bytes, set->dir) ||
+                 is_below(rec->pin_path.data, rec->pin_path.bytes, set->dir);
     return wanted ? keep_row(set, rec, sequence, time_ns, err) : FB_OK;
 }
 
@@ -173,10 +174,15 @@ static int is_path(const fb_text *text, const char *path)
 const ckpt_row *ckpt_row_of(const ckpt_set *set, const char *absolute)
 {
     const ckpt_row *best = NULL;
+    int best_is_own = 0;
     for (uint64_t i = 0; i < set->count; i++) {
         const ckpt_row *row = &set->rows[i];
-        if (!is_path(&row->rec.path, absolute) && !is_path(&row->rec.aside, absolute)) continue;
-        if (!best || row->time_ns >= best->time_ns) best = row;
+        int own = is_path(&row->rec.path, absolute) || is_path(&row->rec.aside, absolute);
+        if (!own && !is_path(&row->rec.pin_path, absolute)) continue;
+        if (own && !best_is_own) best = NULL; /* what is recorded for the path itself counts before what it is the pin of */
+        if (best && (own < best_is_own || row->time_ns < best->time_ns)) continue;
+        best = row;
+        best_is_own = own;
     }
     return best;
 }

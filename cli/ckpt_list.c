@@ -74,13 +74,14 @@ static void describe(const ckpt_request *request, const ckpt_row *row, char line
 {
     char place[FB_OS_PATH_MAX];
     const char *at = kept_at(&row->rec);
+    fb_text kept = {at, (uint32_t)strlen(at)};
     size_t used = 0;
     line[0] = '\0';
     append(line, &used, "; ", fb_registry_reason_text(row->rec.state, row->rec.reason));
     if (row->rec.tensor.bytes) append(line, &used, ": ", row->rec.tensor.data);
     if (row->rec.state == FB_CKPT_COMMITTED) append(line, &used, "; ", kept_words(request, &row->rec));
     if (*at) {
-        append(line, &used, "; ", "kept at ");
+        append(line, &used, "; ", is_there(request, &kept) ? "kept at " : "gone from ");
         append(line, &used, "", ckpt_short(request->os, at, place));
     }
     append(line, &used, "; ", row->rec.note.data);

@@ -269,6 +269,7 @@ static void visit_ckpt(fb_codec *codec, fb_rec_ckpt *rec)
         rec->inode = 0;
         rec->mtime_ns = 0;
         rec->aside = rec->pin_path = rec->origin = rec->note = none;
+        rec->mark = 0;
         return;
     }
     fb_codec_i32(codec, &rec->gated);
@@ -279,6 +280,11 @@ static void visit_ckpt(fb_codec *codec, fb_rec_ckpt *rec)
     text(codec, &rec->pin_path, 4095);
     text(codec, &rec->origin, 4095);
     text(codec, &rec->note, 1023);
+    if (!codec->out && codec->used == codec->room) { /* likewise */
+        rec->mark = 0;
+        return;
+    }
+    fb_codec_u64(codec, &rec->mark);
 }
 
 /* The pairs of functions differ in the struct and the visitor alone. */

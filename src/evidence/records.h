@@ -200,6 +200,7 @@ typedef struct fb_rec_ckpt {
     fb_text pin_path; /* "" if there is no pin */
     fb_text origin;   /* of a row that stands for a pin, or for what was moved aside: the name that it had; else "" */
     fb_text note;     /* for people: who or what, and why; "" if there is nothing to add */
+    uint64_t mark;    /* of a folder: names, sizes, times and inodes of all in it when it was read; 0: unknown, or a file */
 } fb_rec_ckpt;
 enum {
     FB_CKPT_REASON_READ_BACK = 1,

@@ -40,7 +40,7 @@ static fb_status take_lock(fb_log_shared *log, fb_error *err)
 {
     const fb_os *os = log->os;
     int64_t begin = os->monotonic_ns(os->ctx);
-    int64_t got = fb_os_open(os, log->lock_path, O_RDWR | O_CREAT, 0666);
+    int64_t got = fb_os_open(os, log->lock_path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (got < 0) return fb_fail_os(err, (int)-got, "open lock %s", log->lock_path);
     log->lock_fd = (int)got;
     for (uint64_t tries = 0; tries < LOCK_TRIES_MAX; tries++) {

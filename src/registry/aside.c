@@ -40,7 +40,8 @@ static fb_status move(const fb_os *os, const char *from, const char *to, fb_erro
     fb_place target;
     int64_t got;
     fb_status status = fb_place_split(&target, fb_registry_words(to), err);
-    if (status == FB_OK) status = fb_os_mkdirs(os, target.dir, err);
+    if (status == FB_OK) status = fb_place_make(os, target.dir, err);
+    if (status == FB_OK) status = fb_place_is_ours(os, from, err);
     if (status != FB_OK) return status;
     got = os->rename_new(os->ctx, from, to);
     if (got == -EEXIST) return fb_fail(err, FB_E_EXISTS, "move %s aside to %s: the name is taken", from, to);

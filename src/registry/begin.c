@@ -31,7 +31,7 @@ static fb_status move_to_pin(fb_registry_store *store, const fb_place *place, co
     fb_rec_ckpt rec = row->rec;
     fb_status status = fb_pin_slot(store, place, path, sizeof path, err);
     if (status == FB_OK) status = fb_place_split(&slot, fb_registry_words(path), err);
-    if (status == FB_OK) status = fb_os_mkdirs(os, slot.dir, err);
+    if (status == FB_OK) status = fb_place_make(os, slot.dir, err);
     if (status != FB_OK) return status;
     rec.origin = row->rec.path;
     rec.path = fb_registry_words(path);

@@ -75,7 +75,7 @@ fb_status fb_homes_add(const fb_os *os, const char *dir, const char *home, fb_er
     got = os->realpath(os->ctx, home, absolute, sizeof absolute);
     if (got < 0) return fb_fail_os(err, (int)-got, "find %s", home);
     if (strcmp(absolute, folder) == 0 || strchr(absolute, '\n') || is_listed(os, path, absolute, &empty)) return FB_OK;
-    if ((status = fb_os_mkdirs(os, folder, err)) != FB_OK) return status;
+    if ((status = fb_place_make(os, folder, err)) != FB_OK) return status;
     got = append_line(os, path, absolute, empty);
     return got < 0 ? fb_fail_os(err, (int)-got, "name %s in %s", absolute, path) : FB_OK;
 }
@@ -147,6 +147,7 @@ static fb_status tell_beside(search *s, const char *dir)
     char folder[FB_OS_PATH_MAX];
     fb_status status = fb_place_below(folder, sizeof folder, dir, "", s->err);
     if (status != FB_OK) return status == FB_E_LIMIT ? FB_OK : status;
+    if (fb_place_is_ours(s->os, folder, NULL) != FB_OK) return FB_OK; /* a link: what it leads to was not put there by us */
     if ((status = tell_listed(s, folder)) != FB_OK) return status;
     return tell(s, folder);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "registry/keep.h"
+#include "registry/tree.h"
 
 int32_t fb_judge(fb_status scanned, const fb_ckpt_summary *summary)
 {
@@ -37,6 +38,7 @@ fb_status fb_judge_scan(const fb_os *os, const char *path, const fb_ckpt_options
     if (got < 0) return fb_fail_os(err, (int)-got, "look at checkpoint %s", path);
     rec->inode = info.inode;
     rec->mtime_ns = info.mtime_ns;
+    rec->mark = fb_tree_mark(os, path);
     /* The scan makes the content durable; the name of the checkpoint itself is in the folder above. */
     got = fb_os_sync_parent(os, path);
     if (got < 0) return fb_fail_os(err, (int)-got, "read back checkpoint %s: make its name durable", path);

@@ -19,6 +19,7 @@ typedef struct search {
     const fb_os *os;
     char dir[FB_OS_PATH_MAX]; /* "" : wherever they lie */
     int how;
+    int64_t step_max;
     known *homes;
     uint64_t count, room;
     uint64_t committed, recorded;
@@ -37,6 +38,7 @@ static int lies_below(fb_text path, const char *dir)
 
 static int counts(const search *s, const fb_rec_ckpt *rec)
 {
+    if (rec->step > s->step_max) return 0;
     if (!s->dir[0]) return 1;
     return lies_below(rec->path, s->dir) || (rec->origin.bytes && lies_below(rec->origin, s->dir));
 }
@@ -72,7 +74,7 @@ static int is_denied(const search *s, const known *own, const fb_registry_row *r
         for (uint64_t i = 0; k != own && i < k->table.count; i++) {
             const fb_rec_ckpt *rec = &k->table.rows[i].rec;
             if (rec->state != FB_CKPT_QUARANTINED || strcmp(fb_registry_text(rec->path), row->path) != 0) continue;
-            if (rec->digest != row->rec.digest && k->table.rows[i].time_ns < row->time_ns) continue;
+            if (rec->digest != row->rec.digest && (rec->digest != 0 || k->table.rows[i].time_ns < row->time_ns)) continue;
             (void)fb_fail(why, FB_E_WITHHELD, "%s is quarantined by %s", row->path, k->home);
             return 1;
         }
@@ -185,21 +187,42 @@ static void init(search *s, const fb_os *os, int how)
     memset(s, 0, sizeof *s);
     s->os = os;
     s->how = how;
+    s->step_max = INT64_MAX;
     fb_error_clear(&s->why);
 }
 
-fb_status fb_registry_latest_committed(const fb_os *os, const char *run_folder, int how, fb_registry_checkpoint *out, fb_error *err)
+static fb_status latest_of(const fb_os *os, const char *run_folder, int how, int64_t step_max, int restore,
+                           fb_registry_checkpoint *out, fb_error *err)
 {
     search s;
     fb_status status;
     if (!os || !run_folder || !out) return fb_fail(err, FB_E_USAGE, "find a checkpoint to resume from: an argument is NULL");
     memset(out, 0, sizeof *out);
     init(&s, os, how);
+    s.step_max = step_max;
     status = add_home(&s, run_folder, err);
     if (status == FB_OK && !choose(&s, &s.homes[0], out)) status = none(&s, run_folder, err);
+    if (status == FB_OK && restore) status = fb_restore(os, run_folder, out, err);
     if (status != FB_OK) memset(out, 0, sizeof *out);
     release(&s);
     return status;
+}
+
+fb_status fb_registry_latest_committed(const fb_os *os, const char *run_folder, int how, fb_registry_checkpoint *out, fb_error *err)
+{
+    return latest_of(os, run_folder, how, INT64_MAX, 0, out, err);
+}
+
+fb_status fb_registry_latest_until(const fb_os *os, const char *run_folder, int how, int64_t step_max, fb_registry_checkpoint *out,
+                                   fb_error *err)
+{
+    return latest_of(os, run_folder, how, step_max, 0, out, err);
+}
+
+fb_status fb_registry_latest_of(const fb_os *os, const char *run_folder, int how, int restore, fb_registry_checkpoint *out,
+                                fb_error *err)
+{
+    return latest_of(os, run_folder, how, INT64_MAX, restore, out, err);
 }
 
 /* The home whose newest record is the youngest, among those not asked yet. */

@@ -11,14 +11,12 @@ static const fb_registry_row *find(const fb_registry_table *table, const char *p
     return fb_registry_table_find(table, path, (uint32_t)strlen(path));
 }
 
-/* By its name, or by the place that it was moved to. */
+/* By its name, by the place that it was moved to, or by its pin. */
 static const fb_registry_row *find_anywhere(const fb_registry_table *table, const char *path)
 {
     const fb_registry_row *row = find(table, path);
-    for (uint64_t i = 0; !row && i < table->count; i++) {
-        if (table->rows[i].rec.aside.bytes && strcmp(table->rows[i].rec.aside.data, path) == 0) row = &table->rows[i];
-    }
-    return row;
+    if (!row) row = fb_registry_table_aside(table, path);
+    return row ? row : fb_registry_table_pinned(table, path);
 }
 
 static fb_status check(const fb_os *os, const char *home, const char *path, const char *why, const char *what, fb_error *err)
@@ -29,6 +27,31 @@ static fb_status check(const fb_os *os, const char *home, const char *path, cons
 }
 
 /* ---- quarantine ------------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Somebody points at a pin, which is what `latest` prints when a trainer took the checkpoint away: meant is the checkpoint, or the
+ * pin alone, with a row of its own, where other bytes have the name now.
+ */
+static fb_status from_pin(fb_registry_store *store, fb_place *place, fb_error *err)
+{
+    const fb_registry_row *row = find(&store->table, place->path) ? NULL : fb_registry_table_pinned(&store->table, place->path);
+    char name[FB_OS_PATH_MAX];
+    fb_os_info info;
+    if (!row) return FB_OK;
+    (void)snprintf(name, sizeof name, "%s", row->path);
+    if (store->os->lstat(store->os->ctx, name, &info) == 0 && !fb_place_is_same(&row->rec, &info))
+        return fb_keep_row(store, name, err);
+    return fb_place_split(place, fb_registry_words(name), err);
+}
+
+/* It was moved aside already, and somebody names the place where it is. */
+static int is_aside(const fb_registry_table *table, const char *path)
+{
+    const fb_registry_row *row = find(table, path);
+    if (!row) row = fb_registry_table_aside(table, path);
+    if (!row || row->rec.state != FB_CKPT_QUARANTINED) return 0;
+    return strcmp(row->path, path) != 0 || row->rec.origin.bytes != 0;
+}
 
 /* The record that says so: what was known of these bytes, or nothing where others lie there now. */
 static void compose(fb_rec_ckpt *rec, const fb_registry_row *row, const fb_os_info *lies, int same)
@@ -95,10 +118,15 @@ fb_status fb_registry_quarantine(const fb_os *os, const char *home, const char *
     fb_place place;
     fb_status status = check(os, home, path, why, "quarantine", err), finished;
     if (status == FB_OK) status = fb_place_find(&place, os, path, 1, "quarantine checkpoint", err);
-    if (status == FB_OK) status = fb_os_mkdirs(os, home, err);
+    if (status == FB_OK) status = fb_place_make(os, home, err);
     if (status == FB_OK) status = fb_registry_store_open(&store, os, home, NULL, NULL, err);
     if (status != FB_OK) return status;
-    status = say_so(&store, &place, why, err);
+    if (is_aside(&store.table, place.path) && fb_place_taken(os, place.path)) {
+        fb_registry_store_close(&store);
+        return FB_OK;
+    }
+    status = from_pin(&store, &place, err);
+    if (status == FB_OK) status = say_so(&store, &place, why, err);
     if (status == FB_OK) {
         const fb_registry_row *row = find(&store.table, place.path);
         finished = fb_aside_finish(&store, NULL, err);
@@ -140,8 +168,9 @@ static fb_status plan_release(release *r, const char *path, fb_error *err)
     }
     if (status == FB_OK) {
         int aside = row->rec.aside.bytes && fb_place_taken(r->os, row->rec.aside.data);
+        int pin = !aside && row->rec.pin_path.bytes && !fb_place_taken(r->os, row->path) && fb_pin_is_there(r->os, &row->rec);
         (void)snprintf(r->row_path, sizeof r->row_path, "%s", row->path);
-        (void)snprintf(r->where, sizeof r->where, "%s", aside ? row->rec.aside.data : row->path);
+        (void)snprintf(r->where, sizeof r->where, "%s", aside ? row->rec.aside.data : pin ? row->rec.pin_path.data : row->path);
         r->sequence = row->sequence;
         status = fb_aside_place(&r->target, &row->rec, err);
     }
@@ -172,7 +201,9 @@ static fb_status may_be_released(const release *r, fb_status scanned, const fb_c
 static fb_status put_back(const release *r, fb_error *err)
 {
     int64_t got;
+    fb_status status;
     if (strcmp(r->where, r->target.path) == 0) return FB_OK;
+    if ((status = fb_place_is_ours(r->os, r->where, err)) != FB_OK) return status;
     got = r->os->rename_new(r->os->ctx, r->where, r->target.path);
     if (got == -EEXIST) {
         return fb_fail(err, FB_E_EXISTS,
@@ -205,6 +236,7 @@ static fb_status record_release(fb_registry_store *store, const release *r, cons
     rec.aside = rec.origin = fb_registry_words("");
     rec.inode = scanned->inode;
     rec.mtime_ns = scanned->mtime_ns;
+    rec.mark = scanned->mark;
     rec.state = FB_CKPT_COMMITTED;
     rec.reason = FB_CKPT_REASON_OPERATOR;
     rec.gated = FB_CKPT_GATED_YES; /* the operator vouches for it */

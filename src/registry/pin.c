@@ -151,6 +151,7 @@ fb_status fb_keep_row(fb_registry_store *store, const char *path, fb_error *err)
     rec.aside = rec.pin_path = fb_registry_words("");
     rec.inode = info.inode;
     rec.mtime_ns = info.mtime_ns;
+    rec.mark = 0;
     return fb_registry_store_append(store, &rec, NULL, err);
 }
 
@@ -200,7 +201,7 @@ static int32_t make_pin(const fb_os *os, const fb_place *place, const fb_rec_ckp
 #ifdef FB_BREAK_P8_pin
     if (os) return rec->pin;
 #endif
-    if (fb_place_split(&pinned, rec->pin_path, why) != FB_OK || fb_os_mkdirs(os, pinned.dir, why) != FB_OK) return 0;
+    if (fb_place_split(&pinned, rec->pin_path, why) != FB_OK || fb_place_make(os, pinned.dir, why) != FB_OK) return 0;
     if (rec->pin == FB_PIN_LINK) {
         status = fb_tree_twice(os, place->path, pin, FB_TREE_LINK, 0, why);
         if (status == FB_OK) return FB_PIN_LINK;
@@ -387,6 +388,43 @@ static int is_dead(const char *name)
     return n >= sizeof DEAD && strcmp(name + n - (sizeof DEAD - 1), DEAD) == 0;
 }
 
+typedef struct guests {
+    const fb_os *os;
+    const char *slot;
+    int64_t made_ns; /* when the pin was put there */
+    char name[256];  /* of the first thing that was found */
+    int found;
+} guests;
+
+/* What one slot holds is a pin, and perhaps half of one beside it, NAME.part. */
+static int64_t take_guest(void *arg, const char *name)
+{
+    guests *g = arg;
+    char path[FB_OS_PATH_MAX];
+    const char *longer = strlen(name) > strlen(g->name) ? name : g->name, *shorter = longer == name ? g->name : name;
+    size_t n = strlen(shorter);
+    if (g->name[0] && (strncmp(longer, shorter, n) != 0 || strcmp(longer + n, ".part") != 0)) g->found = 1;
+    if (!g->name[0]) (void)snprintf(g->name, sizeof g->name, "%s", name);
+    if (fb_os_join(path, sizeof path, g->slot, name, NULL) != FB_OK || fb_tree_newest_ns(g->os, path) > g->made_ns) g->found = 1;
+    return g->found;
+}
+
+/*
+ * Did somebody else put something there, or write into it? A trainer that saves where it resumed from does. Nobody writes into a
+ * pin but through another name of a hard link, and then keeping it costs little.
+ */
+static int has_guests(const fb_os *os, const char *slot)
+{
+    guests g;
+    fb_os_info info;
+    memset(&g, 0, sizeof g);
+    if (os->lstat(os->ctx, slot, &info) != 0) return 1;
+    g.os = os;
+    g.slot = slot;
+    g.made_ns = info.mtime_ns;
+    return info.kind != FB_OS_FOLDER || os->list(os->ctx, slot, take_guest, &g) < 0 || g.found;
+}
+
 /* Under the registry's lock: what is not needed gets a name under which nobody takes it for a pin. */
 static int disown(const fb_os *os, const fb_registry_table *table, const char *dir, const char *pins, const slots *s)
 {
@@ -399,6 +437,7 @@ static int disown(const fb_os *os, const fb_registry_table *table, const char *d
         (void)snprintf(slot + strlen(slot), 2, "/");
         if (is_needed(os, table, best, slot)) continue;
         slot[strlen(slot) - 1] = '\0';
+        if (has_guests(os, slot)) continue;
         disowned += os->rename_new(os->ctx, slot, dead) == 0;
     }
     return disowned;
@@ -483,17 +522,19 @@ static fb_status all_impossible(const fb_os *os, const char *home, const char *d
     return status;
 }
 
-fb_status fb_pins_settle(const fb_os *os, const char *home, const char *dir, int how, uint64_t *done, fb_error *err)
+fb_status fb_pins_settle(const fb_os *os, const char *home, const char *folder, int how, uint64_t *done, fb_error *err)
 {
-    char prefix[FB_OS_PATH_MAX], pins[FB_OS_PATH_MAX], absolute[FB_OS_PATH_MAX];
+    char prefix[FB_OS_PATH_MAX], pins[FB_OS_PATH_MAX], absolute[FB_OS_PATH_MAX], dir[FB_OS_PATH_MAX];
     fb_error why;
     int64_t fd, got;
     fb_status status;
+    (void)snprintf(dir, sizeof dir, "%s", folder);
+    fb_place_outer(dir);
     got = os->realpath(os->ctx, home, absolute, sizeof absolute);
     if (got < 0) return fb_fail_os(err, (int)-got, "pin checkpoints: find %s", home);
     if ((status = own_prefix(prefix, sizeof prefix, dir, absolute, err)) != FB_OK) return status;
     if ((status = fb_place_below(pins, sizeof pins, dir, "pins", err)) != FB_OK) return status;
-    if (fb_os_mkdirs(os, pins, &why) != FB_OK) {
+    if (fb_place_make(os, pins, &why) != FB_OK) {
         return how == FB_PINS_QUICK ? FB_OK : all_impossible(os, home, dir, why.message, err);
     }
     fd = take_pin_lock(os, prefix);

@@ -62,10 +62,61 @@ fb_status fb_place_split(fb_place *place, fb_text path, fb_error *err)
     return split(place, place->path, "read the registry", err);
 }
 
+/* Where ".firstbad" begins as a part of a path, the last one; NULL if there is none. */
+static const char *own_part(const char *path)
+{
+    static const char part[] = "/" FB_PLACE_FOLDER;
+    const char *found = NULL;
+    for (const char *at = path; (at = strstr(at, part)) != NULL; at++) {
+        if (at[sizeof part - 1] == '/' || at[sizeof part - 1] == '\0') found = at;
+    }
+    return found;
+}
+
+void fb_place_outer(char *dir)
+{
+    const char *own = own_part(dir);
+    const char *rest = own ? own + sizeof FB_PLACE_FOLDER : "";
+    if (strncmp(rest, "/pins/", 6) != 0 && strcmp(rest, "/pins") != 0 && strcmp(rest, "/quarantine") != 0 &&
+        strncmp(rest, "/quarantine/", 12) != 0) {
+        return;
+    }
+    dir[own == dir ? 1 : own - dir] = '\0';
+}
+
+fb_status fb_place_is_ours(const fb_os *os, const char *folder, fb_error *err)
+{
+    const char *own = own_part(folder);
+    char part[FB_OS_PATH_MAX];
+    size_t n = strlen(folder);
+    if (n >= sizeof part) return fb_fail(err, FB_E_LIMIT, "use folder %.200s...: its path is too long", folder);
+    for (size_t at = own ? (size_t)(own - folder) + 1 : n + 1; at <= n; at++) {
+        fb_os_info info;
+        int64_t got;
+        if (folder[at] != '/' && folder[at] != '\0') continue;
+        (void)snprintf(part, sizeof part, "%.*s", (int)at, folder);
+        got = os->lstat(os->ctx, part, &info);
+        if (got == -ENOENT) break;
+        if (got == 0 && info.kind == FB_OS_OTHER) {
+            return fb_fail(err, FB_E_IO, "use folder %s: it is a symbolic link, expected a folder of firstbad's own", part);
+        }
+    }
+    return FB_OK;
+}
+
+fb_status fb_place_make(const fb_os *os, const char *folder, fb_error *err)
+{
+    fb_status status = fb_place_is_ours(os, folder, err);
+    return status == FB_OK ? fb_os_mkdirs(os, folder, err) : status;
+}
+
 fb_status fb_place_below(char *out, size_t room, const char *dir, const char *sub, fb_error *err)
 {
-    char folder[FB_OS_PATH_MAX];
-    fb_status status = fb_os_join(folder, sizeof folder, dir, FB_PLACE_FOLDER, err);
+    char folder[FB_OS_PATH_MAX], outer[FB_OS_PATH_MAX];
+    fb_status status;
+    (void)snprintf(outer, sizeof outer, "%s", dir);
+    fb_place_outer(outer); /* ours is never put into ours */
+    status = fb_os_join(folder, sizeof folder, outer, FB_PLACE_FOLDER, err);
     if (status != FB_OK) return status;
     if (!sub[0]) {
         (void)snprintf(out, room, "%s", folder);

@@ -32,6 +32,16 @@ fb_status fb_place_split(fb_place *place, fb_text path, fb_error *err);
 /* DIR/.firstbad/<sub>, or DIR/.firstbad for "". */
 fb_status fb_place_below(char *out, size_t room, const char *dir, const char *sub, fb_error *err);
 
+/* The folder around, when `dir` is one for pins or for what was moved aside; else itself. In place. */
+void fb_place_outer(char *dir);
+/*
+ * Make a folder that is ours, and those above it. What is put there must stay there, so that from .firstbad on none may be a
+ * symbolic link: whoever can write beside the checkpoints could otherwise have us write, move and remove elsewhere.
+ * fb_place_is_ours asks only, of what need not exist. Errors: FB_E_IO and those of fb_os_mkdirs.
+ */
+fb_status fb_place_make(const fb_os *os, const char *folder, fb_error *err);
+fb_status fb_place_is_ours(const fb_os *os, const char *folder, fb_error *err);
+
 /* 1 when a path of a record lies directly in dir. */
 int fb_place_in(fb_text path, const char *dir);
 /* 1 when a number in the name is this step: "step-000400", "model_00400.bin". */

@@ -63,11 +63,26 @@ static int look(const fb_os *os, const char *dir, int kind, pointer *p)
     return info.kind == FB_OS_OTHER && os->readlink(os->ctx, p->path, p->text, sizeof p->text) > 0;
 }
 
-static int names_it(const pointer *p, const fb_place *place)
+/* "./a/b/" -> "./a/" and "b": what names a folder, with the slash, and the name in it. */
+static void split_text(const pointer *p, char folder[TEXT_BYTES_MAX + 1], char name[TEXT_BYTES_MAX + 1])
 {
-    char word[300];
-    if (p->kind == LATEST_LINK && p->text[0] == '/') return strcmp(p->text, place->path) == 0;
-    return word_for(p->kind, place->name, word, sizeof word) && strcmp(p->text, word) == 0;
+    size_t end = strlen(p->text), begin;
+    while (end > 1 && p->text[end - 1] == '/') end--;
+    for (begin = end; begin > 0 && p->text[begin - 1] != '/'; begin--) {}
+    (void)snprintf(folder, TEXT_BYTES_MAX + 1, "%.*s", (int)begin, p->text);
+    (void)snprintf(name, TEXT_BYTES_MAX + 1, "%.*s", (int)(end - begin), p->text + begin);
+}
+
+/* Trainers write a name, "./NAME", "NAME/", or the whole path. */
+static int names_it(const fb_os *os, const pointer *p, const fb_place *place)
+{
+    char word[300], folder[TEXT_BYTES_MAX + 1], name[TEXT_BYTES_MAX + 1], from[FB_OS_PATH_MAX], real[FB_OS_PATH_MAX];
+    split_text(p, folder, name);
+    if (!word_for(p->kind, place->name, word, sizeof word) || strcmp(name, word) != 0) return 0;
+    if (!folder[0]) return 1;
+    if (folder[0] == '/') (void)snprintf(from, sizeof from, "%s", folder);
+    else if (fb_os_join(from, sizeof from, place->dir, folder, NULL) != FB_OK) return 0;
+    return os->realpath(os->ctx, from, real, sizeof real) >= 0 && strcmp(real, place->dir) == 0;
 }
 
 /* The newest committed one in the folder that this kind of pointer can name. */
@@ -106,9 +121,10 @@ static fb_status replace_link(const fb_os *os, const char *dir, const char *path
 
 static fb_status set(const fb_os *os, const fb_place *place, const pointer *p, const char *word, fb_error *err)
 {
-    char text[320];
+    char text[TEXT_BYTES_MAX + 320], folder[TEXT_BYTES_MAX + 1], name[TEXT_BYTES_MAX + 1];
     if (p->kind == LATEST_LINK) return replace_link(os, place->dir, p->path, word, err);
-    (void)snprintf(text, sizeof text, "%s%s", word, p->newline ? "\n" : "");
+    split_text(p, folder, name); /* who reads whole paths gets one */
+    (void)snprintf(text, sizeof text, "%s%s%s", folder, word, p->newline ? "\n" : "");
     return fb_os_replace(os, place->dir, FILES[p->kind], text, strlen(text), err);
 }
 
@@ -119,7 +135,7 @@ fb_status fb_pointers_set(const fb_registry_store *store, const fb_place *place,
         pointer p;
         char word[300];
         fb_status status;
-        if (!look(store->os, place->dir, kind, &p) || !names_it(&p, place)) continue;
+        if (!look(store->os, place->dir, kind, &p) || !names_it(store->os, &p, place)) continue;
         if (!find_word(store, place, kind, word, sizeof word)) continue;
         status = set(store->os, place, &p, word, first == FB_OK ? err : NULL);
         if (status == FB_OK && done) ++*done;
@@ -135,7 +151,7 @@ void fb_pointers_tell(const fb_registry_store *store, const fb_place *place, cha
     for (int kind = 0; kind < KINDS; kind++) {
         pointer p;
         char word[300];
-        if (!look(store->os, place->dir, kind, &p) || !names_it(&p, place)) continue;
+        if (!look(store->os, place->dir, kind, &p) || !names_it(store->os, &p, place)) continue;
         if (find_word(store, place, kind, word, sizeof word)) {
             (void)snprintf(text + used, room - used, "; %s is set to %s", FILES[kind], word);
         } else {

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "log/log.h"
+#include "registry/place.h"
 #include "registry/store.h"
 #include "registry/table.h"
 
@@ -91,6 +92,7 @@ fb_status fb_registry_store_open(fb_registry_store *store, const fb_os *os, cons
     store->os = os;
     store->fn = fn;
     store->ctx = ctx;
+    if ((status = fb_place_is_ours(os, home, err)) != FB_OK) return status;
     got = os->realpath(os->ctx, home, store->home, sizeof store->home);
     if (got < 0) return fb_fail_os(err, (int)-got, "open the registry in %s: find the folder", home);
     if ((status = fb_os_join(path, sizeof path, store->home, FB_REGISTRY_FILE, err)) != FB_OK) return status;

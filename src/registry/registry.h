@@ -81,6 +81,14 @@ fb_status fb_registry_commit(const fb_os *os, const char *run_folder, const char
 fb_status fb_registry_taint(const fb_os *os, const char *run_folder, int32_t attempt, int64_t step, uint64_t *changed,
                             fb_error *err);
 
+/* The same, of those at or before a step: for who knows that what came later is not good. */
+fb_status fb_registry_latest_until(const fb_os *os, const char *run_folder, int how, int64_t step_max, fb_registry_checkpoint *out,
+                                   fb_error *err);
+
+/* The same; restore: 1 puts a pinned one back under its own name first, and gives that. */
+fb_status fb_registry_latest_of(const fb_os *os, const char *run_folder, int how, int restore, fb_registry_checkpoint *out,
+                                fb_error *err);
+
 /* ---- homes ------------------------------------------------------------------------------------------------------------------ */
 
 /*

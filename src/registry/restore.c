@@ -84,6 +84,7 @@ static fb_status record(const fb_os *os, const char *home, const fb_place *place
         rec.pin_path = fb_registry_words(way == FB_PIN_NONE ? "" : pin);
         rec.inode = info.inode;
         rec.mtime_ns = info.mtime_ns;
+        rec.mark = 0; /* of these files it is not known: they are read when somebody asks */
         rec.note = fb_registry_words("put back from its pin");
         status = fb_registry_store_append(&store, &rec, NULL, err);
     }

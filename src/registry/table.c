@@ -37,6 +37,29 @@ const fb_registry_row *fb_registry_table_find(const fb_registry_table *table, co
     return table->buckets[at] ? &table->rows[table->buckets[at] - 1] : NULL;
 }
 
+static int is_text(const fb_text *text, const char *path, size_t bytes)
+{
+    return bytes && text->bytes == bytes && memcmp(text->data, path, bytes) == 0;
+}
+
+const fb_registry_row *fb_registry_table_pinned(const fb_registry_table *table, const char *path)
+{
+    size_t bytes = strlen(path);
+    for (uint64_t i = 0; i < table->count; i++) {
+        if (is_text(&table->rows[i].rec.pin_path, path, bytes)) return &table->rows[i];
+    }
+    return NULL;
+}
+
+const fb_registry_row *fb_registry_table_aside(const fb_registry_table *table, const char *path)
+{
+    size_t bytes = strlen(path);
+    for (uint64_t i = 0; i < table->count; i++) {
+        if (is_text(&table->rows[i].rec.aside, path, bytes)) return &table->rows[i];
+    }
+    return NULL;
+}
+
 /* Room for one row more, in rows and buckets. */
 static int grow(fb_registry_table *table)
 {

@@ -35,4 +35,9 @@ fb_status fb_registry_table_put(fb_registry_table *table, const fb_rec_ckpt *rec
 /* NULL when the path has no record. */
 const fb_registry_row *fb_registry_table_find(const fb_registry_table *table, const char *path, uint32_t path_bytes);
 
+/* The row that was moved aside to this path, or NULL. */
+const fb_registry_row *fb_registry_table_aside(const fb_registry_table *table, const char *path);
+/* The row whose pin is at this path, or NULL: nobody knows a pin by the name that `latest` prints for it. */
+const fb_registry_row *fb_registry_table_pinned(const fb_registry_table *table, const char *path);
+
 #endif

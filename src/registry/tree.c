@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/hash_stream.h"
 #include "registry/place.h"
 #include "registry/statefile.h"
@@ -24,6 +25,8 @@ typedef struct tree {
     int all; /* 0: without what is ours */
     entry *entries;
     uint64_t count, room;
+    uint64_t mark; /* a sum, since folders are listed in no order */
+    int64_t newest_ns;
     const char *folder; /* that is being listed, "" for the root */
     fb_status status;
     fb_error *err;
@@ -45,6 +48,17 @@ static fb_status below(char *path, size_t room, const char *root, const char *na
 }
 
 /* ---- listing ---------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t mark_of(const char *path, const fb_os_info *info)
+{
+    uint64_t facts[4] = {(uint64_t)info->kind, 0, 0, 0};
+    if (info->kind != FB_OS_FOLDER) { /* of a folder its names say all */
+        facts[1] = info->size_bytes;
+        facts[2] = (uint64_t)info->mtime_ns;
+        facts[3] = info->inode;
+    }
+    return fb_hash64(facts, sizeof facts, fb_hash64(path, strlen(path), 0));
+}
 
 static fb_status add(tree *t, const char *name)
 {
@@ -68,6 +82,8 @@ static fb_status add(tree *t, const char *name)
     if (!t->entries[t->count].path) return fb_fail(t->err, FB_E_NOMEM, "list %s: no memory for a name", t->root);
     t->entries[t->count].kind = info.kind;
     t->entries[t->count].size_bytes = info.size_bytes;
+    t->mark += mark_of(path, &info);
+    if (info.mtime_ns > t->newest_ns) t->newest_ns = info.mtime_ns;
     t->count++;
     return FB_OK;
 }
@@ -153,6 +169,29 @@ fb_status fb_tree_bytes(const fb_os *os, const char *path, uint64_t *bytes, fb_e
     }
     release(&t);
     return status;
+}
+
+uint64_t fb_tree_mark(const fb_os *os, const char *path)
+{
+    tree t;
+    fb_os_info info;
+    uint64_t mark = 0;
+    if (os->lstat(os->ctx, path, &info) != 0 || info.kind != FB_OS_FOLDER) return 0;
+    if (list_tree(&t, os, path, 0, NULL) == FB_OK) mark = t.mark ? t.mark : 1;
+    release(&t);
+    return mark;
+}
+
+int64_t fb_tree_newest_ns(const fb_os *os, const char *path)
+{
+    tree t;
+    fb_os_info info;
+    int64_t newest = INT64_MAX;
+    if (os->lstat(os->ctx, path, &info) != 0) return INT64_MAX;
+    if (info.kind != FB_OS_FOLDER) return info.mtime_ns;
+    if (list_tree(&t, os, path, 1, NULL) == FB_OK) newest = t.newest_ns > info.mtime_ns ? t.newest_ns : info.mtime_ns;
+    release(&t);
+    return newest;
 }
 
 /* ---- one file --------------------------------------------------------------------------------------------------------------- */

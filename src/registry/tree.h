@@ -22,6 +22,15 @@ fb_status fb_tree_twice(const fb_os *os, const char *from, const char *to, int h
 /* Nothing there is no error. */
 fb_status fb_tree_remove(const fb_os *os, const char *path, fb_error *err);
 
+/*
+ * A number that changes when anything in a folder is added, removed, replaced or written to: names, kinds, sizes, times and inodes
+ * of all in it, without what is ours. 0: it is no folder, or could not be listed.
+ */
+uint64_t fb_tree_mark(const fb_os *os, const char *path);
+
+/* When a file, or anything in a folder, was written to last, by the clock of its file system. INT64_MAX when that is not known. */
+int64_t fb_tree_newest_ns(const fb_os *os, const char *path);
+
 /* Bytes of its files. */
 fb_status fb_tree_bytes(const fb_os *os, const char *path, uint64_t *bytes, fb_error *err);
 

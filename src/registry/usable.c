@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "registry/tree.h"
+
 fb_status fb_usable_at(const fb_os *os, const fb_rec_ckpt *rec, const char *path, int how, fb_error *why)
 {
     fb_os_info info;
@@ -13,9 +15,13 @@ fb_status fb_usable_at(const fb_os *os, const fb_rec_ckpt *rec, const char *path
         return fb_fail(why, FB_E_CORRUPT, "%s has %llu bytes now, and %llu were committed", path,
                        (unsigned long long)info.size_bytes, (unsigned long long)rec->bytes);
     }
-    /* A trainer that saves over its own file writes as many bytes each time: only the time tells. A folder's time tells nothing. */
+    /* A trainer that saves over its own file writes as many bytes each time: only the time tells. A folder's own time tells nothing
+     * of the files in it, nor that a rotation which was killed took half of them. */
     if (how != FB_REGISTRY_VERIFY) {
-        if (info.kind == FB_OS_FOLDER || rec->inode == 0 || fb_place_is_same(rec, &info)) return FB_OK;
+        if (info.kind == FB_OS_FOLDER ? rec->mark != 0 && fb_tree_mark(os, path) == rec->mark
+                                      : rec->inode == 0 || fb_place_is_same(rec, &info)) {
+            return FB_OK;
+        }
     }
     if ((status = fb_ckpt_scan_path(os, path, NULL, NULL, &summary, why)) != FB_OK) return status;
     if (summary.digest != rec->digest) return fb_fail(why, FB_E_CORRUPT, "%s was changed after it was committed", path);

@@ -13,6 +13,7 @@ typedef struct verify {
     fb_rec_ckpt rec;            /* inode and time of what was read */
     uint64_t sequence;          /* of the record that was the newest before the reading; 0: there was none */
     int32_t state;              /* of that record; 0: there was none */
+    int is_pin, is_aside;       /* what was asked for, and read, is the pin of `place`, or what was moved aside from there */
     int32_t reason;             /* what the scan says */
     const fb_ckpt_summary *summary;
     fb_verdict_text text;
@@ -33,11 +34,14 @@ static fb_status look(verify *v, fb_error *err)
     if (fb_registry_exists(v->os, v->home)) status = fb_registry_load(v->os, v->home, &table, err);
     row = status == FB_OK ? row_of(&table, v) : NULL;
     (void)snprintf(v->where, sizeof v->where, "%s", v->place.path);
+    if (status == FB_OK && !row && (row = fb_registry_table_aside(&table, v->where)) != NULL) v->is_aside = 1;
+    if (status == FB_OK && !row && (row = fb_registry_table_pinned(&table, v->where)) != NULL) v->is_pin = 1;
+    if (v->is_aside || v->is_pin) status = fb_place_split(&v->place, row->rec.path, err);
     if (row) {
         v->sequence = row->sequence;
         v->state = row->rec.state;
     }
-    if (status == FB_OK && !fb_place_taken(v->os, v->place.path)) {
+    if (status == FB_OK && !v->is_pin && !v->is_aside && !fb_place_taken(v->os, v->place.path)) {
         if (row && row->rec.state == FB_CKPT_QUARANTINED && row->rec.aside.bytes && fb_place_taken(v->os, row->rec.aside.data)) {
             (void)snprintf(v->where, sizeof v->where, "%s", row->rec.aside.data);
         } else if (row && fb_pin_is_there(v->os, &row->rec)) {
@@ -88,7 +92,7 @@ static void conclude(const verify *v, const fb_rec_ckpt *old, fb_rec_ckpt *rec)
 static int is_news(const fb_rec_ckpt *old, const fb_rec_ckpt *rec)
 {
     return old->state != rec->state || old->reason != rec->reason || old->digest != rec->digest || old->inode != rec->inode ||
-           old->mtime_ns != rec->mtime_ns;
+           old->mtime_ns != rec->mtime_ns || old->mark != rec->mark;
 }
 
 /* What nobody vouches for: its step is what its state file says, which is a claim and no more. */
@@ -120,7 +124,16 @@ static fb_status write_down(fb_registry_store *store, verify *v, fb_error *err)
     fb_rec_ckpt old, rec;
     char note[512] = "";
     fb_status status;
-    if (row && is_another(v, row)) {
+    if (v->is_pin) { /* a pin is given only when its bytes are those of the verdict, so others are no news of the checkpoint */
+        if (row->rec.digest == 0 || row->rec.digest != v->summary->digest) {
+            v->rec.state = v->reason == FB_CKPT_REASON_NOT_FINITE ? FB_CKPT_QUARANTINED : FB_CKPT_SUSPECT;
+            return FB_OK;
+        }
+        v->rec.inode = row->rec.inode;
+        v->rec.mtime_ns = row->rec.mtime_ns;
+        v->rec.mark = row->rec.mark;
+    }
+    if (row && !v->is_pin && is_another(v, row)) {
         if ((status = fb_keep_row(store, v->place.path, err)) != FB_OK) return status;
         row = NULL;
     }
@@ -141,6 +154,7 @@ static fb_status write_down(fb_registry_store *store, verify *v, fb_error *err)
     if (rec.reason == FB_CKPT_REASON_UNREADABLE && old.state == FB_CKPT_COMMITTED) rec.digest = old.digest;
     rec.inode = v->rec.inode;
     rec.mtime_ns = v->rec.mtime_ns;
+    rec.mark = v->rec.mark;
     if (row && !is_news(&old, &rec)) return FB_OK;
     if (row && old.digest != rec.digest && (status = fb_keep_row(store, v->place.path, err)) != FB_OK) return status;
     row = old.state ? row_of(&store->table, v) : NULL; /* a record may have been added, and rows have moved */
@@ -180,12 +194,12 @@ static fb_status record(verify *v, fb_error *err)
 {
     fb_registry_store store;
     const fb_registry_row *row;
-    fb_status status = fb_os_mkdirs(v->os, v->home, err);
+    fb_status status = fb_place_make(v->os, v->home, err);
     if (status == FB_OK) status = fb_registry_store_open(&store, v->os, v->home, NULL, NULL, err);
     if (status != FB_OK) return status;
     row = row_of(&store.table, v);
     if (moved_on(v, row)) v->rec.state = row && row->rec.state == FB_CKPT_QUARANTINED ? FB_CKPT_QUARANTINED : FB_CKPT_SUSPECT;
-    else if (row && row->rec.state == FB_CKPT_QUARANTINED && strcmp(v->where, v->place.path) != 0)
+    else if (row && row->rec.state == FB_CKPT_QUARANTINED && (strcmp(v->where, v->place.path) != 0 || row->rec.origin.bytes))
         v->rec.state = FB_CKPT_QUARANTINED;
     else status = write_down(&store, v, err);
     if (status == FB_OK) (void)fb_aside_finish(&store, NULL, NULL);

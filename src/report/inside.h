@@ -65,7 +65,7 @@ int64_t fb_judge_since(const fb_report *report, const fb_rec_finding *finding);
 
 void fb_judge_no_vote(fb_report *report);
 fb_status fb_judge_case(fb_report *report, fb_error *err);
-void fb_judge_recovery(fb_report *report);
+void fb_judge_recovery(const fb_os *os, fb_report *report);
 void fb_judge_status(fb_report *report);
 
 #endif

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "policy/gate.h"
+#include "registry/registry.h"
 #include "report/inside.h"
 
 /* ---- no vote ----------------------------------------------------------------------------------------------------------------- */
@@ -95,30 +97,50 @@ static void last_good_step(fb_report *report)
     }
 }
 
-static void choose_resume(fb_report *report)
+/* The row of what the registry gave: its own, or that of which it is the pin. */
+static uint64_t row_of(const fb_report *report, const fb_registry_checkpoint *found)
 {
-    uint64_t committed = 0;
+    uint64_t best = UINT64_MAX;
     for (uint64_t i = 0; i < report->checkpoint_count; i++) {
         const fb_report_checkpoint *entry = &report->checkpoints[i];
-        if (entry->state != FB_CKPT_COMMITTED) continue;
-        committed++;
-        if (entry->gone || entry->changed) continue;
-        if (report->last_good_step >= 0 && entry->step > report->last_good_step) continue;
-        if (report->last_good_step < 0 && report->has_case && entry->step >= report->step) continue;
-        if (report->resume == UINT64_MAX || entry->step >= report->checkpoints[report->resume].step) report->resume = i;
+        if (entry->state != FB_CKPT_COMMITTED || entry->step != found->step || entry->attempt != found->attempt) continue;
+        best = i;
+        if (strcmp(entry->path, found->path) == 0) break;
     }
-    if (report->resume != UINT64_MAX) return;
-    if (report->checkpoint_count == 0) fb_sentence(report->resume_why, "no checkpoint was registered with this run");
+    return best;
+}
+
+/* The same question as that of `firstbad ckpt latest`, asked in the same way, of what came before the fault. */
+static void choose_resume(const fb_os *os, fb_report *report)
+{
+    int64_t step_max = report->last_good_step >= 0 ? report->last_good_step : report->has_case ? report->step - 1 : INT64_MAX;
+    uint64_t committed = 0, at = UINT64_MAX;
+    fb_registry_checkpoint found;
+    fb_error why;
+    fb_status status = fb_registry_latest_until(os, report->folder, FB_REGISTRY_LOOK, step_max, &found, &why);
+    if (status == FB_OK) at = row_of(report, &found);
+    if (at != UINT64_MAX) {
+        char *path = fb_strdup(found.path);
+        if (path) {
+            fb_free(report->checkpoints[at].path);
+            report->checkpoints[at].path = path;
+            report->resume = at;
+            return;
+        }
+    }
+    for (uint64_t i = 0; i < report->checkpoint_count; i++) committed += report->checkpoints[i].state == FB_CKPT_COMMITTED;
+    if (status != FB_OK && status != FB_E_NOTFOUND) fb_sentence(report->resume_why, "%.300s", why.message);
+    else if (report->checkpoint_count == 0) fb_sentence(report->resume_why, "no checkpoint was registered with this run");
     else if (committed == 0)
         fb_sentence(report->resume_why, "none of %llu checkpoints is committed", (unsigned long long)report->checkpoint_count);
     else fb_sentence(report->resume_why, "every committed checkpoint is gone, changed since, or from after the last good step");
 }
 
-void fb_judge_recovery(fb_report *report)
+void fb_judge_recovery(const fb_os *os, fb_report *report)
 {
     const fb_rec_finding *first = report->first == UINT64_MAX ? NULL : &report->findings[report->first].rec;
     last_good_step(report);
-    choose_resume(report);
+    choose_resume(os, report);
     if (!first) return;
     if (first->boundary == FB_ENTRY || first->boundary == FB_UPDATE) {
         fb_sentence(report->samples_why, "the state was bad, not the batch");

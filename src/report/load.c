@@ -469,7 +469,7 @@ static fb_status load(const fb_os *os, fb_report *report, const fb_report_target
     if ((status = load_case(os, report, err)) != FB_OK) return status;
     if ((status = read_checkpoints(os, report, err)) != FB_OK) return status;
     join_cover(report);
-    fb_judge_recovery(report);
+    fb_judge_recovery(os, report);
     fb_judge_status(report);
     return FB_OK;
 }

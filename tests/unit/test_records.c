@@ -208,7 +208,8 @@ static void test_records__a_checkpoint_of_the_first_releases_is_read(void **stat
 {
     fb_rec_ckpt rec, back;
     uint8_t payload[512];
-    uint32_t bytes, tail = 4 + 4 + 8 + 8 + 4 * 2; /* gated, pin, inode, time, and four empty texts */
+    uint32_t bytes, mark = 8;
+    uint32_t tail = 4 + 4 + 8 + 8 + 4 * 2 + mark; /* gated, pin, inode, time, and four empty texts */
     (void)state;
     memset(&rec, 0, sizeof rec);
     rec.step = 7;
@@ -226,6 +227,9 @@ static void test_records__a_checkpoint_of_the_first_releases_is_read(void **stat
     assert_int_equal(back.inode, 0);
     assert_int_equal(back.aside.bytes + back.pin_path.bytes + back.origin.bytes + back.note.bytes, 0);
     assert_int_equal(fb_rec_ckpt_decode(payload, bytes - 1, &back, NULL), FB_E_CORRUPT);
+    back.mark = 5;
+    assert_int_equal(fb_rec_ckpt_decode(payload, bytes - mark, &back, NULL), FB_OK); /* of a later one that marks no folders */
+    assert_int_equal(back.mark, 0);
 }
 
 int main(void)

@@ -868,6 +868,172 @@ static int set_up(void **ignored)
     return fb_os_mkdirs(fb_os_posix(), base, NULL);
 }
 
+/* ---- what was found by trying to break it ----------------------------------------------------------------------------------- */
+
+static int look(const char *dir, fb_registry_checkpoint *found)
+{
+    fb_error err;
+    return fb_registry_latest_in(fb_os_posix(), dir, NULL, FB_REGISTRY_LOOK, 0, found, &err) == FB_OK;
+}
+
+static int same_place(const char *pin, const char *name)
+{
+    return strstr(pin, "/.firstbad/pins/") && strcmp(strrchr(pin, '/') + 1, name) == 0;
+}
+
+static void test_registry_keep__a_folder_that_was_written_over_is_not_given_unread(void **ignored)
+{
+    fb_registry_checkpoint found;
+    int32_t state;
+    fb_error err;
+    (void)ignored;
+    assert_int_equal(commit(save_folder("last", 1.0f, 0), 100), FB_CKPT_COMMITTED);
+    assert_true(look(out, &found));
+    assert_string_equal(found.path, in_out("last"));
+    (void)save_folder("last", 2.0f, 1); /* the next save, and the trainer died of it */
+    assert_true(look(out, &found));
+    assert_true(same_place(found.path, "last"));
+    assert_int_equal(fb_registry_may_load(fb_os_posix(), in_out("last"), NULL, FB_REGISTRY_LOOK, &state, NULL, &err),
+                     FB_E_WITHHELD);
+}
+
+static void test_registry_keep__a_folder_that_was_removed_by_half_is_not_given(void **ignored)
+{
+    fb_registry_checkpoint found;
+    (void)ignored;
+    assert_int_equal(commit(save_folder("checkpoint-100", 1.0f, 0), 100), FB_CKPT_COMMITTED);
+    assert_int_equal(unlink(in_out("checkpoint-100/model-00001-of-00002.safetensors")), 0);
+    assert_true(look(out, &found));
+    assert_true(same_place(found.path, "checkpoint-100"));
+}
+
+static void test_registry_keep__another_run_that_spoils_the_name_does_not_take_the_pin(void **ignored)
+{
+    char other[600];
+    fb_error err;
+    fb_registry_checkpoint found;
+    (void)ignored;
+    (void)snprintf(other, sizeof other, "%s-other", run);
+    assert_int_equal(fb_os_mkdirs(fb_os_posix(), other, &err), FB_OK);
+    assert_int_equal(commit(save("ckpt.st", 1.0f), 100), FB_CKPT_COMMITTED);
+    (void)save_at(in_out("ckpt.st"), 2.0f, 1);
+    assert_int_equal(commit_in(other, in_out("ckpt.st"), 200, 1, 1), FB_CKPT_QUARANTINED);
+    assert_true(look(out, &found));
+    assert_int_equal(found.step, 100);
+    assert_true(same_place(found.path, "ckpt.st"));
+}
+
+static void test_registry_keep__a_run_that_is_asked_by_itself_puts_a_pin_back(void **ignored)
+{
+    fb_registry_checkpoint found;
+    fb_error err;
+    (void)ignored;
+    assert_int_equal(commit(save("step-100.st", 1.0f), 100), FB_CKPT_COMMITTED);
+    assert_int_equal(unlink(in_out("step-100.st")), 0);
+    if (fb_registry_latest_of(fb_os_posix(), run, FB_REGISTRY_LOOK, 1, &found, &err) != FB_OK) fail_msg("%s", err.message);
+    assert_string_equal(found.path, in_out("step-100.st"));
+    assert_true(value_of(found.path) == 1.0f);
+}
+
+static void test_registry_keep__a_pin_is_the_checkpoint_to_whoever_names_it(void **ignored)
+{
+    fb_registry_checkpoint found;
+    fb_error err;
+    newest n;
+    (void)ignored;
+    assert_int_equal(commit(save("step-100.st", 1.0f), 100), FB_CKPT_COMMITTED);
+    assert_int_equal(commit(save("step-200.st", 2.0f), 200), FB_CKPT_COMMITTED);
+    assert_int_equal(unlink(in_out("step-200.st")), 0);
+    assert_true(look(out, &found));
+    assert_true(same_place(found.path, "step-200.st"));
+    assert_int_equal(verify(found.path), FB_CKPT_COMMITTED);
+    if (fb_registry_quarantine(fb_os_posix(), run, found.path, "why", &err) != FB_OK) fail_msg("%s", err.message);
+    n = record_of(in_out("step-200.st"));
+    assert_int_equal(n.rec.state, FB_CKPT_QUARANTINED);
+    assert_true(value_of(in_out(".firstbad/quarantine/step-200.st")) == 2.0f);
+    /* And what lies aside is what it is: verifying it, or saying so again, moves nothing. */
+    assert_int_equal(verify(in_out(".firstbad/quarantine/step-200.st")), FB_CKPT_QUARANTINED);
+    assert_int_equal(fb_registry_quarantine(fb_os_posix(), run, in_out(".firstbad/quarantine/step-200.st"), "why", &err), FB_OK);
+    assert_true(value_of(in_out(".firstbad/quarantine/step-200.st")) == 2.0f);
+    assert_true(look(out, &found));
+    assert_int_equal(found.step, 100);
+    assert_int_equal(shell("test -z \"$(find '%s'/.firstbad/* -name .firstbad)\"", out), 0);
+}
+
+static void test_registry_keep__a_pin_whose_name_has_other_bytes_is_quarantined_alone(void **ignored)
+{
+    fb_registry_checkpoint found;
+    fb_error err;
+    (void)ignored;
+    assert_int_equal(commit(save("ckpt.st", 1.0f), 100), FB_CKPT_COMMITTED);
+    assert_int_equal(unlink(in_out("ckpt.st")), 0);
+    (void)save("ckpt.st", 2.0f); /* a save that nobody told of */
+    assert_true(look(out, &found));
+    assert_true(same_place(found.path, "ckpt.st"));
+    if (fb_registry_quarantine(fb_os_posix(), run, found.path, "why", &err) != FB_OK) fail_msg("%s", err.message);
+    assert_true(value_of(in_out("ckpt.st")) == 2.0f);
+    assert_true(value_of(in_out(".firstbad/quarantine/ckpt.st")) == 1.0f);
+    assert_false(look(out, &found));
+}
+
+static void test_registry_keep__files_of_others_beside_a_pin_are_not_removed(void **ignored)
+{
+    fb_registry_checkpoint found;
+    char folder[1024], mine[1100];
+    (void)ignored;
+    assert_int_equal(commit(save("step-100.st", 1.0f), 100), FB_CKPT_COMMITTED);
+    assert_int_equal(unlink(in_out("step-100.st")), 0);
+    assert_true(look(out, &found));
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(found.path, '/') - found.path), found.path);
+    (void)snprintf(mine, sizeof mine, "%s/step-200.st", folder); /* a trainer that saves where it resumed from */
+    (void)save_at(mine, 2.0f, 0);
+    assert_int_equal(commit(save("step-300.st", 3.0f), 300), FB_CKPT_COMMITTED);
+    assert_true(exists(mine));
+    settle();
+    assert_true(exists(mine));
+}
+
+static void test_registry_keep__nothing_is_put_or_moved_through_a_link(void **ignored)
+{
+    static const char *const links[] = {".firstbad", ".firstbad/pins", ".firstbad/quarantine"};
+    char elsewhere[700];
+    fb_error err;
+    (void)ignored;
+    (void)snprintf(elsewhere, sizeof elsewhere, "%s-elsewhere", out);
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+        assert_int_equal(shell("rm -rf '%s' && mkdir '%s'", out), 0);
+        assert_int_equal(shell("rm -rf '%s' && mkdir '%s'", elsewhere), 0);
+        assert_int_equal(shell("mkdir '%s/pins' '%s/quarantine'", elsewhere), 0);
+        assert_int_equal(shell("echo mine >'%s/homes'", elsewhere), 0);
+        if (i) assert_int_equal(mkdir(in_out(".firstbad"), 0700), 0);
+        assert_int_equal(symlink(elsewhere, in_out(links[i])), 0);
+        assert_int_equal(commit(save("step-100.st", 1.0f + (float)i), 100), FB_CKPT_COMMITTED);
+        (void)fb_registry_quarantine(fb_os_posix(), run, in_out("step-100.st"), "why", &err);
+        (void)fb_registry_settle(fb_os_posix(), run, NULL, &err);
+        assert_int_equal(shell("test \"$(find '%s' -mindepth 1 | wc -l) $(cat '%s'/homes)\" = '3 mine'", elsewhere), 0);
+    }
+}
+
+static void test_registry_keep__a_pointer_names_it_in_more_ways_than_one(void **ignored)
+{
+    fb_error err;
+    char text[1100] = "";
+    (void)ignored;
+    assert_int_equal(commit(save_folder("ck-100", 1.0f, 0), 100), FB_CKPT_COMMITTED);
+    assert_int_equal(commit(save_folder("ck-200", 2.0f, 0), 200), FB_CKPT_COMMITTED);
+    assert_int_equal(commit(save_folder("ck-300", 3.0f, 0), 300), FB_CKPT_COMMITTED);
+    assert_int_equal(symlink("./ck-300/", in_out("latest")), 0);
+    if (fb_registry_quarantine(fb_os_posix(), run, in_out("ck-300"), "why", &err) != FB_OK) fail_msg("%s", err.message);
+    assert_true(readlink(in_out("latest"), text, sizeof text - 1) > 0);
+    assert_string_equal(text, "ck-200");
+    assert_int_equal(unlink(in_out("latest")), 0);
+    (void)snprintf(text, sizeof text, "%s\n", in_out("ck-200"));
+    put_text("latest", text);
+    if (fb_registry_quarantine(fb_os_posix(), run, in_out("ck-200"), "why", &err) != FB_OK) fail_msg("%s", err.message);
+    (void)snprintf(text, sizeof text, "%s\n", in_out("ck-100"));
+    expect_text(in_out("latest"), text);
+}
+
 static int tear_down(void **ignored)
 {
     (void)ignored;
@@ -912,6 +1078,15 @@ int main(void)
         TEST(a_state_file_follows_the_verdicts),
         TEST(homes_are_found_from_wherever_one_stands),
         TEST(a_quarantine_in_any_registry_counts),
+        TEST(a_folder_that_was_written_over_is_not_given_unread),
+        TEST(a_folder_that_was_removed_by_half_is_not_given),
+        TEST(another_run_that_spoils_the_name_does_not_take_the_pin),
+        TEST(a_run_that_is_asked_by_itself_puts_a_pin_back),
+        TEST(a_pin_is_the_checkpoint_to_whoever_names_it),
+        TEST(a_pin_whose_name_has_other_bytes_is_quarantined_alone),
+        TEST(files_of_others_beside_a_pin_are_not_removed),
+        TEST(nothing_is_put_or_moved_through_a_link),
+        TEST(a_pointer_names_it_in_more_ways_than_one),
         TEST(missing_memory_loses_nothing),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -951,6 +951,7 @@ static void put_checkpoint(const char *name, int64_t step, int32_t state_number,
     rec.attempt = 1;
     rec.state = state_number;
     rec.reason = reason;
+    rec.bytes = 1;
     rec.path = text_of(in_root(name));
     rec.tensor = text_of("");
     if (fb_registry_record(fb_os_posix(), root, &rec, &err) != FB_OK) fail_msg("%s", err.message);
