@@ -194,12 +194,12 @@ void fb_checkpoint_taint(struct fb_run *run, int64_t step);
    to have changed nothing, it is read again. */
 void fb_checkpoint_doubt(struct fb_run *run);
 void fb_checkpoint_trust(struct fb_run *run);
-/* 1 when no rank of this attempt is known to have applied an update that was not gated, and what the attempt came from is committed,
-   or nobody knows it. path: where the checkpoint lies; other runs that saved beside it are asked for what this one came from. */
+/* 1 when no rank of this attempt is known to have applied an update that was not gated, and what the attempt came from is
+   committed, or nobody knows it. path: where the checkpoint lies; other runs that saved beside it are asked for the parent. */
 int fb_checkpoint_gated(const struct fb_run *run, const char *path);
-/* 1 when some rank of this attempt left its mark that it applied such an update, or it cannot be known. A rank leaves the mark first
-   and taints the registry then. So who looks for it before a record is written looks again afterwards: what the first look missed is
-   met either by the second or by the taint. */
+/* 1 when some rank of this attempt left its mark that it applied such an update, or it cannot be known. A rank leaves the
+   mark first and taints the registry then. So who looks for it before a record is written looks again afterwards: what the
+   first look missed is met either by the second or by the taint. */
 int fb_checkpoint_marked(const struct fb_run *run);
 
 /* checkpoint.c: verdicts of the thread go into the ledger, which is this thread's to write. Cheap when there is none. */
