@@ -448,8 +448,9 @@ typedef struct fb_step {
     double loss_scale;    /* only where the trainer owns the scale; with a scaler of the run leave it unknown */
     uint64_t batch_fingerprint;
     uint64_t rng_state_hash;
-    int64_t checkpoint_parent; /* step of the checkpoint this run was resumed from; what the first step says counts. After one that
-                                  is registered and not committed, what this run saves is suspect. Unknown: its history begins here */
+    int64_t checkpoint_parent; /* step of the checkpoint this run was resumed from; what the first step says counts. After one
+                                  that is registered and not committed, what this run saves is suspect. Unknown: its history
+                                  begins here */
 } fb_step;
 #define FB_STEP_INIT                                               \
     {                                                              \
