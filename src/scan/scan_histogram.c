@@ -62,9 +62,11 @@ AVX2 static __m256i fields_bf16(const uint8_t *at)
     return _mm256_and_si256(_mm256_srli_epi16(load(at), 7), _mm256_set1_epi16(255));
 }
 
-/* A byte each, in an order that a histogram does not see. */
-AVX2 static void fields_of(unsigned bits, const uint8_t *data, size_t n, uint8_t *fields)
+/* A byte each, in an order that a histogram does not see. Returns the largest. */
+AVX2 static uint8_t fields_of(unsigned bits, const uint8_t *data, size_t n, uint8_t *fields)
 {
+    __m256i most = _mm256_setzero_si256();
+    uint8_t lanes[FIELD_WIDTH], largest = 0;
     size_t i;
     for (i = 0; i < n; i += FIELD_WIDTH) {
         const uint8_t *at = data + i * (bits / 8);
@@ -76,8 +78,13 @@ AVX2 static void fields_of(unsigned bits, const uint8_t *data, size_t n, uint8_t
             low = fields_bf16(at);
             high = fields_bf16(at + 32);
         }
-        _mm256_store_si256((__m256i *)(void *)(fields + i), _mm256_packus_epi16(low, high));
+        low = _mm256_packus_epi16(low, high);
+        _mm256_store_si256((__m256i *)(void *)(fields + i), low);
+        most = _mm256_max_epu8(most, low);
     }
+    _mm256_storeu_si256((__m256i *)(void *)lanes, most);
+    for (i = 0; i < FIELD_WIDTH; i++) largest = lanes[i] > largest ? lanes[i] : largest;
+    return largest;
 }
 
 /* n is a multiple of FIELD_STEP, at most FIELD_RUN, so that no count of a lane passes 255. Unrolled by hand: gcc does not. */
@@ -110,24 +117,13 @@ AVX2 static void count_up_to(const uint8_t *fields, size_t n, uint8_t value, uin
     }
 }
 
-AVX2 static uint8_t largest_field(const uint8_t *fields, size_t n)
-{
-    __m256i most = _mm256_setzero_si256();
-    uint8_t lanes[FIELD_WIDTH], largest = 0;
-    size_t i;
-    for (i = 0; i < n; i += FIELD_WIDTH) most = _mm256_max_epu8(most, load(fields + i));
-    _mm256_storeu_si256((__m256i *)(void *)lanes, most);
-    for (i = 0; i < FIELD_WIDTH; i++) largest = lanes[i] > largest ? lanes[i] : largest;
-    return largest;
-}
-
 static void exact_by_value(unsigned bits, const uint8_t *data, size_t n, fb_raw_bins *raw)
 {
     uint8_t fields[FIELD_RUN] __attribute__((aligned(FIELD_WIDTH)));
     size_t left = n;
     int value, rounds = 0;
-    fields_of(bits, data, n, fields);
-    for (value = largest_field(fields, n); value >= 0 && left > n / FIELD_LEFT && rounds < FIELD_VALUES_MAX; value--, rounds++) {
+    for (value = fields_of(bits, data, n, fields); value >= 0 && left > n / FIELD_LEFT && rounds < FIELD_VALUES_MAX;
+         value--, rounds++) {
         uint32_t count = count_field(fields, n, (uint8_t)value);
         raw->counts[0][value] += count;
         left -= count;
