@@ -39,7 +39,8 @@ fb_status fb_keep_row(fb_registry_store *store, const char *path, fb_error *err)
 
 enum { FB_PINS_ALL = 0, FB_PINS_QUICK = 1, FB_PINS_AGAIN = 2 }; /* links alone; also those that were impossible */
 /*
- * In one folder (or the one around it, if it is ours): make the pins of the newest committed checkpoint, then remove those of older ones. The registry's lock is not
+ * In one folder (or the one around it, if it is ours): make the pins of the newest committed checkpoint, then remove those of older
+ * ones. The registry's lock is not
  * held.
  * done: out, may be NULL: pins made or removed are added.
  */

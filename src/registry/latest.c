@@ -11,7 +11,7 @@
 typedef struct known {
     char *home;
     fb_registry_table table;
-    uint64_t newest_ns; /* time of the newest record that counts */
+    uint64_t newest_ns; /* time of the newest record of a committed one that counts */
     uint8_t *refused;   /* rows that will not do */
 } known;
 
@@ -110,6 +110,12 @@ static int lacks_a_part(const search *s, const known *k, const fb_registry_row *
                       part->rec.state == FB_CKPT_COMMITTED ? "gone or changed" : fb_registry_state_name(part->rec.state));
         return 1;
     }
+    if (!fb_step_is_told(&k->table, &row->rec)) {
+        (void)fb_fail(why, FB_E_WITHHELD,
+                      "%s is what rank %d saved of step %lld, and not all ranks that saved the step before have", row->path,
+                      row->rec.rank, (long long)row->rec.step);
+        return 1;
+    }
     return 0;
 }
 
@@ -177,6 +183,8 @@ static fb_status add_home(void *ctx, const char *home, fb_error *err)
     for (uint64_t i = 0; i < k->table.count; i++) {
         if (!counts(s, &k->table.rows[i].rec)) continue;
         s->recorded++;
+        /* That an old run's checkpoint was doubted just now does not make it the run to resume. */
+        if (k->table.rows[i].rec.state != FB_CKPT_COMMITTED) continue;
         if (k->table.rows[i].time_ns > k->newest_ns) k->newest_ns = k->table.rows[i].time_ns;
     }
     return FB_OK;
@@ -225,7 +233,7 @@ fb_status fb_registry_latest_of(const fb_os *os, const char *run_folder, int how
     return latest_of(os, run_folder, how, INT64_MAX, restore, out, err);
 }
 
-/* The home whose newest record is the youngest, among those not asked yet. */
+/* The home whose newest committed record is the youngest, among those not asked yet. */
 static known *next_home(const search *s, const uint8_t *asked)
 {
     known *best = NULL;

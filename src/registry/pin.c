@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "registry/keep.h"
 #include "registry/tree.h"
+#include "registry/usable.h"
 
 enum { SLOTS_MAX = 10000 };
 static const uint64_t MARGIN_BYTES = 64 << 20;
@@ -60,14 +61,47 @@ static int has_prefix(fb_text text, const char *prefix)
     return text.bytes >= n && memcmp(text.data, prefix, n) == 0;
 }
 
-/* The newest committed one of a folder, by attempt and step. NULL if there is none. */
+static fb_text name_of(const fb_rec_ckpt *rec)
+{
+    return rec->origin.bytes ? rec->origin : rec->path;
+}
+
+/* Is this part of a step committed, by itself or by what stands for it, and pinned, where `os` is given to look? */
+static int part_is_kept(const fb_os *os, const fb_registry_table *table, const fb_rec_ckpt *part)
+{
+    fb_text name = name_of(part);
+    for (uint64_t i = 0; i < table->count; i++) {
+        const fb_rec_ckpt *rec = &table->rows[i].rec;
+        fb_text own = name_of(rec);
+        if (rec->state != FB_CKPT_COMMITTED || fb_newer(rec, part) != 0 || rec->rank != part->rank) continue;
+        if (own.bytes != name.bytes || memcmp(own.data, name.data, name.bytes) != 0) continue;
+        if (!os || fb_pin_is_there(os, rec)) return 1;
+    }
+    return 0;
+}
+
+/* What several ranks saved of one step is one checkpoint: `latest` gives it when all of its parts will do, and so it is the one to
+ * keep
+   from then on, not when its first part was committed. */
+static int has_every_part(const fb_os *os, const fb_registry_table *table, const fb_rec_ckpt *rec)
+{
+    for (uint64_t i = 0; i < table->count; i++) {
+        const fb_rec_ckpt *part = &table->rows[i].rec;
+        if (fb_newer(part, rec) == 0 && part->rank != rec->rank && !part_is_kept(os, table, part)) return 0;
+    }
+    return fb_step_is_told(table, rec);
+}
+
+/* The newest committed step of a folder, by attempt and step: a row of it. NULL if there is none.
+ * From the end, where the newest are. */
 static const fb_registry_row *newest_committed(const fb_registry_table *table, const char *dir)
 {
     const fb_registry_row *best = NULL;
-    for (uint64_t i = 0; i < table->count; i++) {
+    for (uint64_t i = table->count; i-- > 0;) {
         const fb_registry_row *row = &table->rows[i];
         if (row->rec.state != FB_CKPT_COMMITTED || !fb_belongs(&row->rec, dir)) continue;
-        if (!best || fb_newer(&row->rec, &best->rec) > 0) best = row;
+        if (best && fb_newer(&row->rec, &best->rec) <= 0) continue;
+        if (has_every_part(NULL, table, &row->rec)) best = row;
     }
     return best;
 }
@@ -319,15 +353,15 @@ static int wants_pin(const fb_os *os, const fb_registry_row *row, const fb_regis
 
 /* ---- removing --------------------------------------------------------------------------------------------------------------- */
 
-/* The newest committed one whose pin is there: what is older needs none. */
+/* The newest committed step whose pins are there, of all its parts: what is older needs none. */
 static const fb_registry_row *newest_pinned(const fb_os *os, const fb_registry_table *table, const char *dir)
 {
     const fb_registry_row *best = NULL;
-    for (uint64_t i = 0; i < table->count; i++) {
+    for (uint64_t i = table->count; i-- > 0;) {
         const fb_registry_row *row = &table->rows[i];
         if (row->rec.state != FB_CKPT_COMMITTED || !fb_belongs(&row->rec, dir)) continue;
         if (best && fb_newer(&row->rec, &best->rec) <= 0) continue;
-        if (fb_pin_is_there(os, &row->rec)) best = row;
+        if (fb_pin_is_there(os, &row->rec) && has_every_part(os, table, &row->rec)) best = row;
     }
     return best;
 }

@@ -50,3 +50,31 @@ const fb_registry_row *fb_bytes_quarantined(const fb_registry_table *table, cons
     }
     return NULL;
 }
+
+static int has_rank(const fb_registry_table *table, const fb_rec_ckpt *step, int32_t rank)
+{
+    for (uint64_t i = table->count; i-- > 0;) {
+        const fb_rec_ckpt *rec = &table->rows[i].rec;
+        if (rec->rank == rank && fb_newer(rec, step) == 0) return 1;
+    }
+    return 0;
+}
+
+int fb_step_is_told(const fb_registry_table *table, const fb_rec_ckpt *rec)
+{
+    const fb_rec_ckpt *before = NULL;
+    int several = 0;
+    for (uint64_t i = table->count; i-- > 0;) {
+        const fb_rec_ckpt *other = &table->rows[i].rec;
+        if (other->attempt == rec->attempt && other->step < rec->step && (!before || other->step > before->step)) before = other;
+    }
+    for (uint64_t i = 0; before && i < table->count; i++) {
+        const fb_rec_ckpt *other = &table->rows[i].rec;
+        if (fb_newer(other, before) == 0 && other->rank != before->rank) several = 1;
+    }
+    for (uint64_t i = 0; several && i < table->count; i++) {
+        const fb_rec_ckpt *other = &table->rows[i].rec;
+        if (fb_newer(other, before) == 0 && !has_rank(table, rec, other->rank)) return 0;
+    }
+    return 1;
+}

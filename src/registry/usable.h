@@ -19,4 +19,10 @@ fb_status fb_usable(const fb_os *os, const fb_rec_ckpt *rec, int how, char *wher
  */
 const fb_registry_row *fb_bytes_quarantined(const fb_registry_table *table, const fb_rec_ckpt *rec, uint64_t sequence);
 
+/*
+ * Have all ranks spoken of this step? Where several ranks saved the step before, of the same attempt, each of them saves this one
+ * too, and until it did nobody knows whether the step is whole. 1: all of them have, or one rank saves for all.
+ */
+int fb_step_is_told(const fb_registry_table *table, const fb_rec_ckpt *rec);
+
 #endif

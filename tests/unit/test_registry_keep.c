@@ -305,6 +305,49 @@ static void test_registry_keep__parts_of_one_step_keep_their_pins(void **ignored
     assert_int_equal(shell("test \"$(ls -d '%s'/.firstbad/pins/*/* | grep -c .)\" = 2", out), 0);
 }
 
+static int32_t commit_part(const char *name, int64_t step, int32_t rank, int bad)
+{
+    fb_error err;
+    int32_t state = 0;
+    if (fb_registry_commit(fb_os_posix(), run, save_at(in_out(name), (float)step, bad), step, 1, rank, 1, &state, &err) != FB_OK)
+        fail_msg("%s", err.message);
+    return state;
+}
+
+/* The pins of step 2 are all that is left of it; step 3 has one part that will do and one that will not. */
+static void test_registry_keep__a_step_without_all_its_parts_takes_no_pin_away(void **ignored)
+{
+    (void)ignored;
+    assert_int_equal(commit_part("step-2-of-0", 2, 0, 0), FB_CKPT_COMMITTED);
+    assert_int_equal(commit_part("step-2-of-1", 2, 1, 0), FB_CKPT_COMMITTED);
+    assert_int_equal(commit_part("step-3-of-0", 3, 0, 0), FB_CKPT_COMMITTED);
+    assert_int_equal(commit_part("step-3-of-1", 3, 1, 1), FB_CKPT_QUARANTINED);
+    assert_int_equal(remove(in_out("step-2-of-0")), 0);
+    assert_int_equal(remove(in_out("step-2-of-1")), 0);
+    assert_int_equal(latest(0).step, 2);
+    assert_int_equal(commit_part("step-4-of-0", 4, 0, 0), FB_CKPT_COMMITTED);
+    assert_int_equal(commit_part("step-4-of-1", 4, 1, 0), FB_CKPT_COMMITTED);
+    assert_int_equal(latest(0).step, 4);
+    assert_int_equal(remove(in_out("step-4-of-0")), 0);
+    assert_int_equal(remove(in_out("step-4-of-1")), 0);
+    assert_int_equal(latest(0).step, 4); /* both parts have a pin */
+}
+
+static void test_registry_keep__doubting_an_old_run_does_not_bring_it_back(void **ignored)
+{
+    char older[600];
+    fb_error err;
+    (void)ignored;
+    (void)snprintf(older, sizeof older, "%s-older", run);
+    assert_int_equal(fb_os_mkdirs(fb_os_posix(), older, NULL), FB_OK);
+    assert_int_equal(commit_in(older, save("step-90", 1.0f), 90, 1, 1), FB_CKPT_COMMITTED);
+    assert_int_equal(commit_in(older, save("step-95", 1.0f), 95, 1, 1), FB_CKPT_COMMITTED);
+    assert_int_equal(commit(save("step-10", 2.0f), 10), FB_CKPT_COMMITTED);
+    assert_int_equal(latest(0).step, 10);
+    if (fb_registry_quarantine(fb_os_posix(), older, in_out("step-95"), "why", &err) != FB_OK) fail_msg("%s", err.message);
+    assert_int_equal(latest(0).step, 10);
+}
+
 static void test_registry_keep__runs_that_save_into_one_folder_leave_each_other_alone(void **ignored)
 {
     char other[600];
@@ -1052,6 +1095,8 @@ int main(void)
         TEST(begin_moves_the_committed_one_before_it_is_written_over),
         TEST(only_the_newest_keeps_its_pin),
         TEST(parts_of_one_step_keep_their_pins),
+        TEST(a_step_without_all_its_parts_takes_no_pin_away),
+        TEST(doubting_an_old_run_does_not_bring_it_back),
         TEST(runs_that_save_into_one_folder_leave_each_other_alone),
         TEST(a_folder_is_pinned_with_all_that_is_in_it),
         TEST(a_folder_that_cannot_be_written_gets_a_verdict_and_no_pin),
