@@ -2,7 +2,9 @@
  * Threads that judge pieces. Each takes the next piece of the plan, reads it into a buffer and judges it; the thread that asked for
  * the scan does the same, and besides commits what is judged, in order. All that callers are told comes from that one thread.
  *
- * There are more buffers than threads, so that nobody waits for the one whose piece is due.
+ * There are more buffers than threads, so that nobody waits for the one whose piece is due. The one that was given back last is
+ * taken first: unless a digest is made, which needs the bytes until their turn comes, each thread stays with one buffer, which stays
+ * in its cache.
  */
 #include <string.h>
 
@@ -14,7 +16,7 @@ enum { THREADS_MAX = 64, SLOTS_A_THREAD = 3 };
 
 typedef struct slot {
     fb_ckpt_piece piece;
-    uint8_t *data;
+    uint8_t *data; /* NULL: no longer needed */
     int judged;
 } slot;
 
@@ -25,7 +27,9 @@ struct fb_ckpt_crew {
     slot *slots; /* a ring */
     uint64_t slot_count;
     size_t room;
+    uint8_t **idle; /* buffers; as many as slots */
     /* Under the monitor. */
+    uint64_t idle_count;
     int quit;
     fb_ckpt_pass_state *pass; /* NULL: nothing to do */
     uint64_t taken, committed;
@@ -34,10 +38,9 @@ struct fb_ckpt_crew {
 
 static void release(struct fb_ckpt_crew *crew)
 {
-    for (uint64_t i = 0; crew->slots && i < crew->slot_count; i++) {
-        fb_free(crew->slots[i].data);
-        fb_free(crew->slots[i].piece.streams);
-    }
+    for (uint64_t i = 0; crew->slots && i < crew->slot_count; i++) fb_free(crew->slots[i].piece.streams);
+    for (uint64_t i = 0; i < crew->idle_count; i++) fb_free(crew->idle[i]);
+    fb_free(crew->idle);
     fb_free(crew->slots);
     fb_free(crew);
 }
@@ -56,6 +59,13 @@ void fb_ckpt_crew_close(struct fb_ckpt_crew *crew)
 
 /* ---- work ------------------------------------------------------------------------------------------------------------------- */
 
+/* Under the monitor. */
+static void give_back(struct fb_ckpt_crew *crew, slot *s)
+{
+    if (s->data) crew->idle[crew->idle_count++] = s->data;
+    s->data = NULL;
+}
+
 /* Under the monitor: the next piece and a buffer for it, or NULL. */
 static slot *take(struct fb_ckpt_crew *crew)
 {
@@ -64,6 +74,7 @@ static slot *take(struct fb_ckpt_crew *crew)
     s = &crew->slots[crew->taken % crew->slot_count];
     if (!fb_ckpt_piece_plan(crew->pass, crew->room, &s->piece)) return NULL;
     s->judged = 0;
+    s->data = crew->idle[--crew->idle_count]; /* each piece that is not committed holds one at most */
     crew->taken++;
     crew->inside++;
     return s;
@@ -95,6 +106,7 @@ static void do_one(struct fb_ckpt_crew *crew, slot *s)
     fb_monitor_leave(&crew->monitor);
     work_on(pass, s);
     fb_monitor_enter(&crew->monitor);
+    if (!fb_ckpt_file_wants_all(pass->reading->file)) give_back(crew, s);
     s->judged = 1;
     crew->inside--;
 }
@@ -125,7 +137,7 @@ static fb_status commit(fb_ckpt_pass_state *pass, slot *s, fb_error *err)
         if (err) *err = s->piece.error;
         return s->piece.status;
     }
-    fb_ckpt_file_took(pass->reading->file, pass->tiles->extent->offset_bytes + s->piece.begin, s->data, (size_t)bytes);
+    if (s->data) fb_ckpt_file_took(pass->reading->file, pass->tiles->extent->offset_bytes + s->piece.begin, s->data, (size_t)bytes);
     if ((status = fb_ckpt_file_worked(pass->reading->file, bytes, err)) != FB_OK) return status;
     return fb_ckpt_piece_commit(pass, &s->piece, err);
 }
@@ -140,6 +152,7 @@ static fb_status lead(struct fb_ckpt_crew *crew, fb_ckpt_pass_state *pass, fb_er
             fb_monitor_leave(&crew->monitor);
             status = commit(pass, due, err);
             fb_monitor_enter(&crew->monitor);
+            give_back(crew, due);
             if (crew->taken - crew->committed == crew->slot_count) fb_monitor_tell(&crew->monitor);
             crew->committed++;
         } else if ((s = take(crew)) != NULL) {
@@ -156,12 +169,14 @@ static fb_status lead(struct fb_ckpt_crew *crew, fb_ckpt_pass_state *pass, fb_er
 static fb_status make_slots(struct fb_ckpt_crew *crew, int streams, const char *path, fb_error *err)
 {
     crew->slots = fb_calloc((size_t)crew->slot_count, sizeof *crew->slots);
-    if (!crew->slots) return fb_fail(err, FB_E_NOMEM, "scan %s: no memory for threads", path);
+    crew->idle = fb_calloc((size_t)crew->slot_count, sizeof *crew->idle);
+    if (!crew->slots || !crew->idle) return fb_fail(err, FB_E_NOMEM, "scan %s: no memory for threads", path);
     for (uint64_t i = 0; i < crew->slot_count; i++) {
         slot *s = &crew->slots[i];
-        s->data = fb_realloc(NULL, crew->room);
+        uint8_t *buffer = fb_realloc(NULL, crew->room);
+        if (buffer) crew->idle[crew->idle_count++] = buffer;
         if (streams) s->piece.streams = fb_calloc(FB_CKPT_PARTS_MAX, sizeof *s->piece.streams);
-        if (!s->data || (streams && !s->piece.streams))
+        if (!buffer || (streams && !s->piece.streams))
             return fb_fail(err, FB_E_NOMEM, "scan %s: no memory for %zu bytes a thread", path, crew->room);
     }
     return FB_OK;
@@ -207,6 +222,7 @@ fb_status fb_ckpt_crew_pass(fb_ckpt_pass_state *pass, fb_error *err)
     status = lead(crew, pass, err);
     crew->pass = NULL;
     while (crew->inside) (void)fb_monitor_wait(&crew->monitor, -1);
+    for (; crew->committed < crew->taken; crew->committed++) give_back(crew, &crew->slots[crew->committed % crew->slot_count]);
     fb_monitor_leave(&crew->monitor);
     return status;
 }

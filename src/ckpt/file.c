@@ -66,7 +66,7 @@ void fb_ckpt_file_no_digest(fb_ckpt_file *file)
 void fb_ckpt_file_took(fb_ckpt_file *file, uint64_t offset, const uint8_t *data, size_t bytes)
 {
     uint64_t known;
-    if (!file->hash && !file->tap) return;
+    if (!fb_ckpt_file_wants_all(file)) return;
     if (offset > file->hashed_bytes) return; /* read out of order: catch_up comes back for the gap */
     known = file->hashed_bytes - offset;
     if (known >= bytes) return;
@@ -146,7 +146,7 @@ fb_status fb_ckpt_file_unchanged(fb_ckpt_file *file, fb_error *err)
 /* The window holds what was read last, so that the bytes behind a small gap are there when they are asked for next. */
 fb_status fb_ckpt_file_catch_up(fb_ckpt_file *file, uint64_t offset, fb_error *err)
 {
-    while ((file->hash || file->tap) && file->hashed_bytes < offset) {
+    while (fb_ckpt_file_wants_all(file) && file->hashed_bytes < offset) {
         const uint8_t *data;
         size_t bytes;
         uint64_t at = file->hashed_bytes;

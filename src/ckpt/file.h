@@ -45,6 +45,12 @@ void fb_ckpt_file_no_digest(fb_ckpt_file *file);
 /* Bytes [offset, offset + bytes) have been read by other means, and are handed over in order: digest them. */
 void fb_ckpt_file_took(fb_ckpt_file *file, uint64_t offset, const uint8_t *data, size_t bytes);
 
+/* 1: somebody does, so that bytes must be kept until their turn comes. */
+static inline int fb_ckpt_file_wants_all(const fb_ckpt_file *file)
+{
+    return file->hash != NULL || file->tap != NULL;
+}
+
 /* If somebody wants all bytes in order: read up to `offset` what was not read yet. */
 fb_status fb_ckpt_file_catch_up(fb_ckpt_file *file, uint64_t offset, fb_error *err);
 
