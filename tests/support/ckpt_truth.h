@@ -101,7 +101,7 @@ static inline void truth_tensor(truth *t, const fb_ckpt_extent *extent, const ui
                 for (uint32_t i = 0; i < lane->count; i++) {
                     uint64_t at = tensor->offset_bytes + block * tensor->period_bytes + lane->offset_bytes + i * lane_size;
                     const char *kind;
-                    if (at > extent->bytes || lane_size > extent->bytes - at) abort();
+                    if (lane_size == 0 || at > extent->bytes || lane_size > extent->bytes - at) abort();
                     kind = truth_kind(data + at, lane->dtype, extent->swapped);
                     if (kind) {
                         truth_line(t, tensor->name, block * tensor->block_elements + (uint64_t)i * lane->elements, kind);
@@ -116,7 +116,7 @@ static inline void truth_tensor(truth *t, const fb_ckpt_extent *extent, const ui
     for (uint64_t i = 0; i < tensor->elements; i++) {
         uint64_t at = truth_place(tensor, i, size);
         const char *kind;
-        if (at > extent->bytes || size > extent->bytes - at) abort();
+        if (size == 0 || at > extent->bytes || size > extent->bytes - at) abort();
         kind = truth_kind(data + at, tensor->dtype, extent->swapped);
         if (!kind || (tensor->legal_inf && strcmp(kind, "nan") != 0)) continue;
         truth_line(t, tensor->name, i, kind);

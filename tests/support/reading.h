@@ -75,12 +75,12 @@ static inline void reading_check(const fb_ckpt_extent *x, const fb_ckpt_tensor *
 
 static inline void reading_line(reading *r, const fb_ckpt_extent *x, const fb_ckpt_tensor *t)
 {
+    uint64_t at = x->offset_bytes + t->offset_bytes;
     reading_say(r, "%s %s %d [", t->name, t->dtype_name, t->dtype);
     for (int32_t i = 0; i < t->ndim; i++) reading_say(r, "%s%llu", i ? "," : "", (unsigned long long)t->shape[i]);
     reading_say(r, "]%s", t->strides ? " (" : "");
     for (int32_t i = 0; t->strides && i < t->ndim; i++) reading_say(r, "%s%lld", i ? "," : "", (long long)t->strides[i]);
-    reading_say(r, "%s %llu+%llu", t->strides ? ")" : "", (unsigned long long)(x->offset_bytes + t->offset_bytes),
-                (unsigned long long)x->bytes);
+    reading_say(r, "%s %llu+%llu", t->strides ? ")" : "", (unsigned long long)at, (unsigned long long)x->bytes);
     if (t->period_bytes) reading_say(r, " /%llu:%u", (unsigned long long)t->period_bytes, t->block_elements);
     for (uint32_t i = 0; i < t->lane_count; i++) {
         const fb_ckpt_lane *lane = &t->lanes[i];
