@@ -210,11 +210,12 @@ fb_status fb_ckpt_crew_pass(fb_ckpt_pass_state *pass, fb_error *err)
     const fb_ckpt_file *file = pass->reading->file;
     const fb_ckpt_extent *extent = pass->tiles->extent;
     struct fb_ckpt_crew *crew;
-    fb_status status;
+    fb_status status = FB_OK;
     if (scan->options.threads < 2 || extent->encoding != FB_CKPT_STORED || extent->bytes / 4 < file->window_room)
         return FB_E_NOTFOUND;
-    if (!scan->crew && (status = open_crew(scan, file, err)) != FB_OK) return status;
+    if (!scan->crew) status = open_crew(scan, file, err);
     crew = scan->crew;
+    if (status != FB_OK || !crew) return status;
     fb_monitor_enter(&crew->monitor);
     crew->pass = pass;
     crew->taken = crew->committed = 0;

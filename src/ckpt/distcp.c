@@ -85,17 +85,17 @@ static const char *inner_name(fb_pool *pool, const char *outer, const char *inne
     if (tail == 0 || strcmp(inner, "(numbers)") == 0 || strcmp(inner, "(root)") == 0) return outer;
     made = fb_pool_take(pool, head + 1 + tail + 1);
     if (!made) return NULL;
-    memcpy(made, outer, head);
+    memcpy(made, outer, head + 1);
     made[head] = '.';
-    memcpy(made + head + 1, inner, tail);
+    memcpy(made + head + 1, inner, tail + 1);
     return made;
 }
 
 /* Imports repeat in every slice: one remark for each is enough. */
-static int known(const state *s, const fb_ckpt_remark *r)
+static int known(const state *s, int32_t kind, const char *name)
 {
     for (uint64_t i = 0; i < s->remark_count && i < 64; i++) {
-        if (s->remarks[i].kind == r->kind && strcmp(s->remarks[i].name, r->name) == 0) return 1;
+        if (s->remarks[i].kind == kind && strcmp(s->remarks[i].name, name) == 0) return 1;
     }
     return 0;
 }
@@ -108,7 +108,7 @@ static fb_status keep_remarks(state *s, fb_error *err)
         fb_status status;
         const char *name = r.name ? r.name : "";
         if (r.kind == FB_CKPT_REMARK_SECURITY) {
-            if (known(s, &r)) continue;
+            if (known(s, r.kind, name)) continue;
         } else if (r.kind != FB_CKPT_REMARK_FACT && (name = inner_name(&s->pool, s->slice->name, name)) == NULL) {
             return no_memory(s, err);
         }
@@ -132,7 +132,7 @@ static fb_status check_slices(state *s, fb_error *err)
             return fb_fail_at(err, s->range.bytes,
                               "read distcp %s: %.200s lies in bytes %llu to %llu by .metadata, the file ends after %llu",
                               s->range.file->path, slice->name, (unsigned long long)slice->offset_bytes,
-                              (unsigned long long)(slice->offset_bytes + slice->bytes), (unsigned long long)s->range.bytes);
+                              (unsigned long long)slice->offset_bytes + slice->bytes, (unsigned long long)s->range.bytes);
         }
         if (begin > end) {
             if (stray == 0) first_stray = end;

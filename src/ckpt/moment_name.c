@@ -54,7 +54,7 @@ const char *fb_moment_name(fb_pool *pool, const char *name)
     if (!made) return NULL;
     memcpy(made, name, head);
     memcpy(made + head, moment, moment_bytes);
-    memcpy(made + head + moment_bytes, " of ", 4);
+    memcpy(made + head + moment_bytes, " of ", sizeof " of ");
     memcpy(made + head + moment_bytes + 4, owner, owner_bytes);
     return made;
 }

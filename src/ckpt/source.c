@@ -79,7 +79,7 @@ fb_status fb_ckpt_source_view(fb_ckpt_source *source, uint64_t offset, size_t ne
     if (status == FB_OK && *bytes > left) *bytes = (size_t)left;
     if (status == FB_OK && *bytes < need) {
         return fb_fail_at(err, extent->offset_bytes, "read checkpoint %s: %.200s ends after %llu bytes", source->file->path,
-                          extent->name, (unsigned long long)(offset + *bytes));
+                          extent->name, (unsigned long long)offset + *bytes);
     }
     return status;
 }

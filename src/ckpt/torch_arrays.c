@@ -272,7 +272,7 @@ static fb_status add_numbers(fb_torch_object *object, const array *a, const form
     record.dtype = f->kind ? f->kind->dtype : 0;
     if ((status = fb_torch_keep(object, f->name, strlen(f->name), &record.dtype_at, err)) != FB_OK) return status;
     if ((status = place_of(object, a->data, f->swapped, name_at, &record.place, err)) != FB_OK) return status;
-    if (!record.dtype) {
+    if (!f->kind || !record.dtype) {
         record.unscanned =
             f->kind ? "numbers of extended precision" : "an array of records, or of a format that is not known to this build";
         return fb_torch_add_tensor(object, record, shape, NULL, err);

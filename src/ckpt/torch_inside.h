@@ -32,7 +32,7 @@ typedef struct fb_torch_record {
     uint32_t dims_at, ndim;
     uint64_t elements, offset_bytes;
     const char *unscanned;
-    int8_t strided, number, legal_inf;
+    uint8_t strided, number, legal_inf;
 } fb_torch_record;
 
 typedef struct fb_torch_note {

@@ -127,9 +127,11 @@ static fb_status name_here(walk *w, context in, uint32_t *at)
     if (in.of) {
         const char *of = w->object->text + in.of;
         size_t bytes = strlen(of);
-        memcpy(name + used, used ? " of " : "", used ? 4 : 0);
-        used += used ? 4 : 0;
-        memcpy(name + used, of, bytes);
+        if (used) {
+            memcpy(name + used, " of ", sizeof " of ");
+            used += 4;
+        }
+        memcpy(name + used, of, bytes + 1);
         used += bytes;
     }
     return fb_torch_keep(w->object, name, used, at, w->err);

@@ -312,7 +312,7 @@ fb_status fb_torch_add_view(fb_torch_object *object, const fb_torch_view *view, 
 {
     const fb_pickle *p = object->pickle;
     fb_torch_record record = {0};
-    int64_t shape[FB_CKPT_DIMS_MAX], strides[FB_CKPT_DIMS_MAX];
+    int64_t shape[FB_CKPT_DIMS_MAX] = {0}, strides[FB_CKPT_DIMS_MAX] = {0};
     uint32_t ndim = 0;
     const fb_torch_format *format;
     fb_status status = fb_torch_storage_of(object, view->storage, &record.place, err);

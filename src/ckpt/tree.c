@@ -123,9 +123,9 @@ static fb_status add_entry(listing *l, const char *base)
     }
     name = fb_pool_take(&t->pool, head + 1 + tail + 1);
     if (!name) return no_memory(t, l->err);
-    if (head) memcpy(name, above, head);
+    if (head) memcpy(name, above, head + 1);
     if (head) name[head++] = '/';
-    memcpy(name + head, base, tail);
+    memcpy(name + head, base, tail + 1);
     if ((status = fb_os_join(path, sizeof path, t->path, name, l->err)) != FB_OK) return status;
     got = l->os->lstat(l->os->ctx, path, &info);
     if (got == -ENOENT) {

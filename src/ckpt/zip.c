@@ -381,11 +381,11 @@ fb_status fb_zip_load(fb_zip *zip, const fb_zip_member *member, uint64_t bytes_m
         status = fb_fail_at(err, member->data_at, "read zip archive %s: the bytes of member %.200s do not have its checksum",
                             zip->path, member->name);
     }
-    if (status != FB_OK) {
-        fb_free(*data);
-        *data = NULL;
-        return status;
+    if (status == FB_OK && *data) {
+        (*data)[member->bytes] = '\0';
+        return FB_OK;
     }
-    (*data)[member->bytes] = '\0';
-    return FB_OK;
+    fb_free(*data);
+    *data = NULL;
+    return status;
 }
