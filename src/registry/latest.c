@@ -270,7 +270,7 @@ fb_status fb_registry_latest_in(const fb_os *os, const char *dir, const char *ru
         if (choose(&s, k, out)) found = k;
     }
     if (status == FB_OK && !found) status = none(&s, dir, err);
-    if (status == FB_OK && restore) status = fb_restore(os, found->home, out, err);
+    if (status == FB_OK && found && restore) status = fb_restore(os, found->home, out, err);
     if (status != FB_OK) memset(out, 0, sizeof *out);
     fb_free(asked);
     release(&s);

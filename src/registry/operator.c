@@ -162,19 +162,18 @@ static fb_status plan_release(release *r, const char *path, fb_error *err)
     status = fb_place_find(&given, r->os, path, 1, "release checkpoint", err);
     if (status == FB_OK) status = fb_registry_load(r->os, r->home, &table, err);
     row = status == FB_OK ? find_anywhere(&table, given.path) : NULL;
-    if (status == FB_OK && !row) {
-        status =
-            fb_fail(err, FB_E_NOTFOUND, "release checkpoint %s: no record in %s knows it; verify it first", given.path, r->home);
-    }
-    if (status == FB_OK) {
+    if (row) {
         int aside = row->rec.aside.bytes && fb_place_taken(r->os, row->rec.aside.data);
         int pin = !aside && row->rec.pin_path.bytes && !fb_place_taken(r->os, row->path) && fb_pin_is_there(r->os, &row->rec);
         (void)snprintf(r->row_path, sizeof r->row_path, "%s", row->path);
         (void)snprintf(r->where, sizeof r->where, "%s", aside ? row->rec.aside.data : pin ? row->rec.pin_path.data : row->path);
         r->sequence = row->sequence;
         status = fb_aside_place(&r->target, &row->rec, err);
+    } else if (status == FB_OK) {
+        status =
+            fb_fail(err, FB_E_NOTFOUND, "release checkpoint %s: no record in %s knows it; verify it first", given.path, r->home);
     }
-    if (status == FB_OK && strcmp(r->where, r->target.path) != 0 && fb_place_taken(r->os, r->target.path)) {
+    if (row && status == FB_OK && strcmp(r->where, r->target.path) != 0 && fb_place_taken(r->os, r->target.path)) {
         status =
             fb_fail(err, FB_E_EXISTS, "release checkpoint %s: its name %s was given to another one meanwhile; move that one first",
                     r->where, r->target.path);

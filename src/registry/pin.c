@@ -300,7 +300,7 @@ static fb_status plan_again(const fb_os *os, const char *home, const fb_registry
     now = fb_registry_table_find(&store.table, row->path, row->rec.path.bytes);
     if (!now || now->sequence != row->sequence) status = fb_fail(err, FB_E_ORDER, "pin %s: its record moved on", row->path);
     else status = fb_pin_slot(&store, place, path, FB_OS_PATH_MAX, err);
-    if (status == FB_OK) {
+    if (now && status == FB_OK) {
         *rec = now->rec;
         rec->pin = rec->pin == FB_PIN_LINK || rec->pin == FB_PIN_RENAMED ? FB_PIN_LINK : FB_PIN_REFLINK;
         rec->pin_path = fb_registry_words(path);

@@ -58,11 +58,26 @@ static fb_status put_back(const fb_os *os, const fb_place *place, const char *pi
     return got < 0 ? fb_fail_os(err, (int)-got, "put %s back to %s", pin, place->path) : FB_OK;
 }
 
+/* The row of `pin` as it is from here on: at its old name, with the files that are there now. */
+static fb_status append_back(fb_registry_store *store, const fb_registry_row *row, const fb_place *place, const char *pin,
+                             int32_t way, const fb_os_info *info, fb_error *err)
+{
+    fb_rec_ckpt rec = row->rec;
+    rec.path = fb_registry_words(place->path);
+    rec.origin = rec.aside = fb_registry_words("");
+    rec.pin = way;
+    rec.pin_path = fb_registry_words(way == FB_PIN_NONE ? "" : pin);
+    rec.inode = info->inode;
+    rec.mtime_ns = info->mtime_ns;
+    rec.mark = 0; /* of these files it is not known: they are read when somebody asks */
+    rec.note = fb_registry_words("put back from its pin");
+    return fb_registry_store_append(store, &rec, NULL, err);
+}
+
 static fb_status record(const fb_os *os, const char *home, const fb_place *place, const char *pin, int32_t way, fb_error *err)
 {
     fb_registry_store store;
     const fb_registry_row *row;
-    fb_rec_ckpt rec;
     fb_os_info info;
     fb_status status = fb_registry_store_open(&store, os, home, NULL, NULL, err);
     if (status != FB_OK) return status;
@@ -72,21 +87,9 @@ static fb_status record(const fb_os *os, const char *home, const fb_place *place
     } else if (os->lstat(os->ctx, place->path, &info) != 0) {
         status = fb_fail(err, FB_E_NOTFOUND, "put %s back: it is gone again", place->path);
     } else {
-        rec = row->rec;
-        status = fb_keep_row(&store, place->path, err); /* what was moved aside keeps a row */
+        status = fb_keep_row(&store, place->path, err); /* what was moved aside keeps a row, and may move the others */
         row = row_at(&store.table, pin);
-        if (row) rec = row->rec;
-    }
-    if (status == FB_OK) {
-        rec.path = fb_registry_words(place->path);
-        rec.origin = rec.aside = fb_registry_words("");
-        rec.pin = way;
-        rec.pin_path = fb_registry_words(way == FB_PIN_NONE ? "" : pin);
-        rec.inode = info.inode;
-        rec.mtime_ns = info.mtime_ns;
-        rec.mark = 0; /* of these files it is not known: they are read when somebody asks */
-        rec.note = fb_registry_words("put back from its pin");
-        status = fb_registry_store_append(&store, &rec, NULL, err);
+        if (row && status == FB_OK) status = append_back(&store, row, place, pin, way, &info, err);
     }
     fb_registry_store_close(&store);
     return status;

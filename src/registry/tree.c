@@ -243,7 +243,7 @@ static fb_status fill(const fb_os *os, int in, int out, const char *from, int ho
     if (status != FB_OK) return status;
     if (got == 0) got = os->fstat(os->ctx, in, &after);
     if (got == 0) got = fb_os_fsync(os, out);
-    if (got < 0) return fb_fail_os(err, (int)-got, "copy %s", from);
+    if (got != 0) return fb_fail_os(err, (int)-got, "copy %s", from);
     if (before.mtime_ns != after.mtime_ns || before.size_bytes != after.size_bytes) {
         return fb_fail(err, FB_E_CORRUPT, "copy %s: it changed meanwhile", from);
     }
