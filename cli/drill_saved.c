@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,14 +28,19 @@ static void file_of_step(const drill_result *result, int64_t step, char out[FB_O
 /* Where element `index` of an F32 tensor lies in a file of the trainer's, whose header has no blanks; -1: not there. */
 static int64_t find_element(FILE *file, const char *tensor, uint64_t index)
 {
+    static const char offsets[] = "\"data_offsets\":[";
     char key[DRILL_TEXT], *header = NULL, *at = NULL;
-    uint64_t bytes = 0, begin = 0;
+    uint64_t bytes = 0;
     int64_t found = -1;
     (void)snprintf(key, sizeof key, "\"%s\":{", tensor);
     if (fread(&bytes, 1, 8, file) == 8 && bytes < HEADER_MAX) header = fb_calloc(1, (size_t)bytes + 1);
     if (header && fread(header, 1, (size_t)bytes, file) == bytes) at = strstr(header, key);
-    if (at) at = strstr(at, "\"data_offsets\":[");
-    if (at && sscanf(at, "\"data_offsets\":[%" SCNu64, &begin) == 1) found = (int64_t)(8 + bytes + begin + 4 * index);
+    if (at) at = strstr(at, offsets);
+    if (at) {
+        char *number = at + strlen(offsets), *end = number;
+        uint64_t begin = strtoull(number, &end, 10);
+        if (end != number) found = (int64_t)(8 + bytes + begin + 4 * index);
+    }
     fb_free(header);
     return found;
 }
@@ -210,7 +216,9 @@ static int64_t first_step(const char *path)
     int64_t step = -1;
     FILE *file = fopen(path, "r");
     while (file && step < 0 && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "step %" SCNd64 " ", &step) != 1) step = -1;
+        char *end = line + 5;
+        int64_t number = strncmp(line, "step ", 5) == 0 ? strtoll(line + 5, &end, 10) : -1;
+        if (end != line + 5) step = number;
     }
     if (file) (void)fclose(file);
     return step;
