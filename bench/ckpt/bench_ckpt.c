@@ -1,7 +1,9 @@
 /* The C half of bench.py: a bare read of a file, our scan of it, and the order to the system to forget what it has cached of it. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,6 +33,8 @@ static double cpu_seconds(void)
 
 /* A loop of read() into one buffer that nobody looks at. 0 or -1. */
 EXPORT int bench_read(const char *path, size_t block_bytes, bench_cost *cost);
+/* The same by two threads, each of which reads every other block: what two cores can get out of this machine. */
+EXPORT int bench_read_twice(const char *path, size_t block_bytes, bench_cost *cost);
 /* fb_ckpt_scan_path; flags and threads as in fb_ckpt_options. The outcome, or -1 with a sentence in `why`. */
 EXPORT int bench_scan(const char *path, int threads, int flags, bench_cost *cost, char *why, size_t why_bytes);
 EXPORT int bench_evict(const char *path);
@@ -53,6 +57,51 @@ int bench_read(const char *path, size_t block_bytes, bench_cost *cost)
     if (fd >= 0) (void)close(fd);
     fb_free(buffer);
     return got == 0 ? 0 : -1;
+}
+
+typedef struct half {
+    int fd, failed;
+    char *buffer;
+    size_t block_bytes;
+    off_t begin, end;
+} half;
+
+static void *read_half(void *arg)
+{
+    half *h = arg;
+    for (off_t at = h->begin; at < h->end; at += 2 * (off_t)h->block_bytes) {
+        if (pread(h->fd, h->buffer, h->block_bytes, at) <= 0) h->failed = 1;
+    }
+    return NULL;
+}
+
+int bench_read_twice(const char *path, size_t block_bytes, bench_cost *cost)
+{
+    char *buffers = fb_calloc(2, block_bytes);
+    half halves[2];
+    struct stat info;
+    pthread_t other;
+    double wall, cpu;
+    int fd = open(path, O_RDONLY), failed = 1;
+    if (buffers && fd >= 0 && fstat(fd, &info) == 0) {
+        memset(buffers, 1, 2 * block_bytes);
+        for (int i = 0; i < 2; i++) {
+            half h = {fd, 0, buffers + (size_t)i * block_bytes, block_bytes, i * (off_t)block_bytes, info.st_size};
+            halves[i] = h;
+        }
+        wall = clock_seconds();
+        cpu = cpu_seconds();
+        if (pthread_create(&other, NULL, read_half, &halves[1]) == 0) {
+            (void)read_half(&halves[0]);
+            (void)pthread_join(other, NULL);
+            failed = halves[0].failed || halves[1].failed;
+        }
+        cost->seconds = clock_seconds() - wall;
+        cost->cpu_seconds = cpu_seconds() - cpu;
+    }
+    if (fd >= 0) (void)close(fd);
+    fb_free(buffers);
+    return failed ? -1 : 0;
 }
 
 /* Wanted by nobody, but statistics are made for a caller that takes them. */
