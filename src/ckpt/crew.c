@@ -3,8 +3,8 @@
  * the scan does the same, and besides commits what is judged, in order. All that callers are told comes from that one thread.
  *
  * There are more buffers than threads, so that nobody waits for the one whose piece is due. The one that was given back last is
- * taken first: unless a digest is made, which needs the bytes until their turn comes, each thread stays with one buffer, which stays
- * in its cache.
+ * taken first: unless a digest is made, which needs the bytes until their turn comes, each thread stays with one buffer, which
+ * stays in its cache.
  */
 #include <string.h>
 

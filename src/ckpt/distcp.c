@@ -310,8 +310,8 @@ static fb_status take_chunk(state *s, fb_ckpt_extent *extent, fb_error *err)
 }
 
 /*
- * What lies in an object keeps its own names, behind that of the object; memory outlives the slice. The keys above a number are in the
- * name of the object alone, and say whether an infinity may be healthy.
+ * What lies in an object keeps its own names, behind that of the object; memory outlives the slice. The keys above a number are in
+ * the name of the object alone, and say whether an infinity may be healthy.
  */
 static fb_status take_blob(state *s, fb_ckpt_extent *extent, fb_error *err)
 {

@@ -9,7 +9,8 @@ enum { PROGRESS_BYTES = 4 << 20 };
 
 /* ---- what may be -Inf ------------------------------------------------------------------------------------------------------- */
 
-/* The last part of a name that is no number: "attn_mask" of "h.0.attn_mask.1". Before it stand modules, whose names prove nothing. */
+/* The last part of a name that is no number: "attn_mask" of "h.0.attn_mask.1". Before it stand
+ * modules, whose names prove nothing. */
 static const char *own_name(const char *name)
 {
     const char *last = name;
@@ -40,9 +41,9 @@ static int name_says_mask(const char *name)
 }
 
 /*
- * What a healthy program keeps before the first value comes: the best score so far (kth_value and best_score of Lightning, mode_worse
- * of a scheduler), the range that an observer has seen (torch.ao: min_val +Inf, max_val -Inf). One number each; readers mark plain
- * numbers themselves, since they know more of where those stand.
+ * What a healthy program keeps before the first value comes: the best score so far (kth_value and best_score of Lightning,
+ * mode_worse of a scheduler), the range that an observer has seen (torch.ao: min_val +Inf, max_val -Inf). One number each; readers
+ * mark plain numbers themselves, since they know more of where those stand.
  */
 static const struct waiting {
     const char *pattern;

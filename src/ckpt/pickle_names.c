@@ -1,10 +1,10 @@
 /*
- * What is known of imports. A list of bad names can never be complete, and nothing depends on this one: nothing is ever imported. It
- * is there to tell people that a file would do something when a trusting program loads it.
+ * What is known of imports. A list of bad names can never be complete, and nothing depends on this one: nothing is ever imported.
+ * It is there to tell people that a file would do something when a trusting program loads it.
  *
- * Rows are "module" or "module name". A module stands for itself and what lies below it. The most exact row decides: a name, then the
- * longest module. A name with dots in it walks through attributes, which can lead from any harmless module to any other ("torch",
- * "serialization.os.system"), so each of its parts is looked at, and a module of the harmless list does not speak for it.
+ * Rows are "module" or "module name". A module stands for itself and what lies below it. The most exact row decides: a name, then
+ * the longest module. A name with dots in it walks through attributes, which can lead from any harmless module to any other
+ * ("torch", "serialization.os.system"), so each of its parts is looked at, and a module of the harmless list does not speak for it.
  */
 #include <string.h>
 

@@ -9,8 +9,8 @@
 #include "ckpt/known.h"
 #include "ckpt/reading.h"
 
-/* Fits a second-level cache. A bare read in blocks of 256 KiB took 1.3 times the processor time of one in blocks of 1 MiB, and larger
- * ones gained nothing (bench/ckpt has both rows). */
+/* Fits a second-level cache. A bare read in blocks of 256 KiB took 1.3 times the processor time of one in blocks of 1 MiB, and
+ * larger ones gained nothing (bench/ckpt has both rows). */
 enum { BUFFER_BYTES = 1 << 20, BUFFER_BYTES_MIN = FB_CKPT_GRAIN_MAX };
 
 /*

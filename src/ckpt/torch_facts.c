@@ -141,7 +141,8 @@ static int word_is_strict(const char *text, uint64_t bytes)
         "initial_lr",
         "lr_lambdas",
         "gamma",
-        /* What a trainer tells of its last step: infinite, that step was bad. A best or an average of them may wait for its first. */
+        /* What a trainer tells of its last step: infinite, that step was bad. A best or an average of
+         * them may wait for its first. */
         "learning_rate",
         "loss",
         "train_loss",

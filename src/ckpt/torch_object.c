@@ -1,16 +1,19 @@
 /*
- * The walk over a pickle's graph, from its root, with a stack of its own. A container is walked once, under the first name that leads
- * to it, so that circles end and shared parts cost nothing; a tensor is told under each name that leads to it, since a tied weight has
- * two. What the walk finds goes to torch_store.c.
+ * The walk over a pickle's graph, from its root, with a stack of its own. A container is walked once, under the first name that
+ * leads to it, so that circles end and shared parts cost nothing; a tensor is told under each name that leads to it, since a tied
+ * weight has two. What the walk finds goes to torch_store.c.
  *
  * Decisions:
- * - The state, items and arguments of objects of unknown classes are walked like any other part: tensors inside are found. The names
+ * - The state, items and arguments of objects of unknown classes are walked like any other part: tensors inside are found. The
+ * names
  *   of the attributes in which modules keep things (_parameters, _modules, _buffers) are left out of paths.
- * - A text of bytes of more than BYTES_SMALL bytes, a BytesIO with something in it and an array.array in bytes are listed as not looked
+ * - A text of bytes of more than BYTES_SMALL bytes, a BytesIO with something in it and an array.array in bytes are listed as not
+ * looked
  *   at: they may hold numbers of any form. Shorter ones are digests and identifiers. Transformer Engine keeps another pickle in
- *   "_extra_state": as a tensor of U8 it is noted (its bytes are listed as integers, and a note says what they are), as BytesIO it is
- *   not looked at.
- * - Python's numbers: finite ones become one tensor, "(numbers)"; each of the others one of its own under its name, up to ODD_MAX of
+ *   "_extra_state": as a tensor of U8 it is noted (its bytes are listed as integers, and a note says what they are), as BytesIO it
+ *   is not looked at.
+ * - Python's numbers: finite ones become one tensor, "(numbers)"; each of the others one of its own under its name, up to ODD_MAX
+ * of
  *   them, and then one for the rest.
  */
 #include <string.h>

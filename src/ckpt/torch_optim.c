@@ -1,9 +1,10 @@
 /*
- * Which parameter is number 12 of an optimizer? The optimizer knows numbers alone: those of its groups, in order. Newer files say the
- * names (param_names); else a model in the same file may tell: when the floating tensors of one of its dicts, tied ones once, are as
- * many as the parameters and have the shapes that the moments have, in the order of the groups. Two orders are tried: that of the
- * model, and that of the usual two groups (weights of two dimensions or more with weight decay, then the rest). A wrong name would be
- * worse than a number, so anything that does not fit leaves the numbers, and so do two models that fit and have other names.
+ * Which parameter is number 12 of an optimizer? The optimizer knows numbers alone: those of its groups, in order. Newer files say
+ * the names (param_names); else a model in the same file may tell: when the floating tensors of one of its dicts, tied ones once,
+ * are as many as the parameters and have the shapes that the moments have, in the order of the groups. Two orders are tried: that
+ * of the model, and that of the usual two groups (weights of two dimensions or more with weight decay, then the rest). A wrong name
+ * would be worse than a number, so anything that does not fit leaves the numbers, and so do two models that fit and have other
+ * names.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /*
  * All files below a folder, by name, before any of them is read: what a checkpoint consists of, and how many bytes it has. Folders
- * inside are entered, symbolic links to folders are not; links to files are files where the caller wants that. What is firstbad's own is left out, and so are folders that never hold a checkpoint
- * (.git, __pycache__).
+ * inside are entered, symbolic links to folders are not; links to files are files where the caller wants that. What is firstbad's
+ * own is left out, and so are folders that never hold a checkpoint (.git, __pycache__).
  */
 #ifndef FB_CKPT_TREE_H
 #define FB_CKPT_TREE_H
@@ -41,7 +41,8 @@ typedef struct fb_tree {
 
 /**
  * List. entries_max: of files and folders together. follow: other than 0, a symbolic link to a regular file is listed as that
- * file, with its size, unless it leads into the folder itself, where the file is listed anyway. Errors: FB_E_LIMIT (too many, too deep, a path too long), FB_E_NOTFOUND,
+ * file, with its size, unless it leads into the folder itself, where the file is listed anyway. Errors: FB_E_LIMIT (too many, too
+ * deep, a path too long), FB_E_NOTFOUND,
  * FB_E_IO,
  * FB_E_NOMEM. The tree is released with fb_tree_release in any case; one that is all zero may be released too.
  */
