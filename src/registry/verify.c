@@ -36,7 +36,7 @@ static fb_status look(verify *v, fb_error *err)
     (void)snprintf(v->where, sizeof v->where, "%s", v->place.path);
     if (status == FB_OK && !row && (row = fb_registry_table_aside(&table, v->where)) != NULL) v->is_aside = 1;
     if (status == FB_OK && !row && (row = fb_registry_table_pinned(&table, v->where)) != NULL) v->is_pin = 1;
-    if (v->is_aside || v->is_pin) status = fb_place_split(&v->place, row->rec.path, err);
+    if (row && (v->is_aside || v->is_pin)) status = fb_place_split(&v->place, row->rec.path, err);
     if (row) {
         v->sequence = row->sequence;
         v->state = row->rec.state;
