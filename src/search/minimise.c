@@ -71,7 +71,9 @@ void fb_minimise_free(fb_minimise *m)
 
 static uint32_t piece_start(const fb_minimise *m, uint32_t piece)
 {
-    return (uint32_t)((uint64_t)m->set_count * piece / m->pieces);
+    uint64_t items = (uint64_t)m->set_count * piece;
+    uint32_t pieces = m->pieces > 0 ? m->pieces : 1; /* an empty set has none, and is never asked about */
+    return (uint32_t)(items / pieces);
 }
 
 static void make_trial(fb_minimise *m)
