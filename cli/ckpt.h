@@ -15,7 +15,7 @@ typedef struct ckpt_request {
     const fb_os *os;
     const char *runs_dir; /* folder of runs; may not exist */
     const char *why;      /* --why */
-    int json, verify, restore, all;
+    int json, verify, restore;
     const char **paths; /* words after the action */
     int path_count;
 } ckpt_request;

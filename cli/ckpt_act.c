@@ -146,19 +146,25 @@ static int each_path(const ckpt_request *request, act_fn act)
     return worst == CLI_CLEAN ? cli_flush() : worst;
 }
 
+static void show_progress(void *ctx, const char *file, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)file;
+    scan_bar_progress(ctx, done_bytes, total_bytes);
+}
+
 static int verify_one(const ckpt_request *request, const target *t)
 {
     fb_ckpt_summary summary;
-    fb_ckpt_options options;
     fb_ckpt_sink sink;
     scan_bar bar;
     fb_error err;
     int32_t state = FB_CKPT_SUSPECT;
     fb_status status;
-    memset(&options, 0, sizeof options);
     memset(&sink, 0, sizeof sink);
+    sink.ctx = &bar;
+    sink.progress = show_progress;
     scan_bar_begin(&bar, t->path, 1);
-    status = fb_registry_verify(request->os, t->home, t->path, &options, &sink, &summary, &state, &err);
+    status = fb_registry_verify(request->os, t->home, t->path, NULL, &sink, &summary, &state, &err);
     scan_bar_end(&bar);
     if (status != FB_OK) return cli_fail(&err);
     print_state(state, t->path, &summary);

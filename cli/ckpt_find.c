@@ -71,13 +71,12 @@ void ckpt_set_release(ckpt_set *set)
     memset(set, 0, sizeof *set);
 }
 
-static int keep_text(char **at, fb_text *text)
+static void keep_text(char **at, fb_text *text)
 {
     if (text->bytes) memcpy(*at, text->data, text->bytes);
     (*at)[text->bytes] = '\0';
     text->data = *at;
     *at += text->bytes + 1;
-    return 1;
 }
 
 static fb_status keep_row(ckpt_set *set, const fb_rec_ckpt *rec, uint64_t sequence, uint64_t time_ns, fb_error *err)
