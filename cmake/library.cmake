@@ -6,7 +6,7 @@ file(GLOB FB_PURE_SOURCES CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/src/policy/*.c ${PROJECT_SOURCE_DIR}/src/search/*.c ${PROJECT_SOURCE_DIR}/src/diagnose/*.c)
 file(GLOB FB_REST_SOURCES CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/src/os/*.c ${PROJECT_SOURCE_DIR}/src/log/*.c ${PROJECT_SOURCE_DIR}/src/ckpt/*.c
-  ${PROJECT_SOURCE_DIR}/src/guard/*.c ${PROJECT_SOURCE_DIR}/src/registry/*.c ${PROJECT_SOURCE_DIR}/src/bundle/*.c
+  ${PROJECT_SOURCE_DIR}/src/guard/*.c ${PROJECT_SOURCE_DIR}/src/registry/*.c ${PROJECT_SOURCE_DIR}/src/bundle/*.c ${PROJECT_SOURCE_DIR}/src/locate/*.c
   ${PROJECT_SOURCE_DIR}/src/report/*.c)
 fb_break_promise(${FB_PURE_SOURCES} ${FB_REST_SOURCES})
 

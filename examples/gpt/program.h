@@ -1,0 +1,163 @@
+/*
+ * program.h: the model as a list of operators.
+ *
+ * A program is what one micro-step does, forward and then backward, as operators in the order in which they run. Each reads values
+ * and makes values; a value has one producer, or none (a parameter, the batch, a scalar). Training runs the list from front to
+ * back.
+ * A replay runs the same list and tells a tape of each operator as it goes, so what is looked at is what was trained with. An
+ * operator is named as PyTorch's autograd names it, and every one has a second form in FP64 (reference.h).
+ *
+ * The list is built once (program_build.c), and may then be changed by a fault (faults.c), which replaces operators by wrong ones
+ * or puts others in between. Nothing else in the trainer knows of faults.
+ *
+ * Values. Memory is float, whatever the format: after an operator ran, each output is rounded to the format of its value. What is
+ * inside a kernel of a real library (the statistics of a norm, probabilities before they are rounded) has the format FP32. Integers
+ * (tokens, targets, positions) are int32_t. Several values may share memory when their lives do not overlap; gradients do.
+ */
+#ifndef GPT_PROGRAM_H
+#define GPT_PROGRAM_H
+
+#include "precision.h"
+#include "rng.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { GPT_IN_MAX = 6, GPT_OUT_MAX = 4, GPT_NAME_MAX = 40, GPT_MODULE_MAX = 32 };
+
+/*
+ * What an operator does. R rows, K columns of its first input; N = R * K. How a second operand is spread over the first stands in
+ * gpt_op.spread. "g" is the gradient of the output.
+ */
+typedef enum gpt_kind {
+    /* elementwise: (a, b) or (a) */
+    OP_ADD,        /* a + b */
+    OP_SUB,        /* a - b */
+    OP_MUL,        /* a * b */
+    OP_DIV,        /* a / b */
+    OP_ADD_NUMBER, /* a + x */
+    OP_MUL_NUMBER, /* a * x */
+    OP_SQUARE,
+    OP_SQRT,
+    OP_RSQRT,
+    OP_EXP,
+    OP_LOG,
+    OP_LOG1P,
+    OP_SIGMOID,
+    OP_RECIPROCAL,
+    OP_GELU,       /* tanh form */
+    OP_CLAMP,      /* to [x, y]; NaN stays NaN */
+    OP_WHERE_LESS, /* (c, a, b): c < x ? a : b, element by element */
+    OP_NAN_TO_NUM, /* NaN becomes 0, Inf the largest of the format */
+    OP_DROPOUT,    /* x probability; stream in gpt_op.site and layer */
+    OP_COPY,
+    /* rows: (R,K) -> (R) */
+    OP_ROW_SUM,
+    OP_ROW_MEAN,
+    OP_ROW_MAX,
+    OP_ROW_VAR, /* (a, mean): mean of (a - mean)^2 over K - x; x is 0, or 1 for the unbiased one */
+    OP_SUM,     /* (N) -> (1) */
+    OP_SOFTMAX,
+    OP_LOG_SOFTMAX, /* (R,K) along K, in FP32 inside; with the largest of the row taken off first */
+    /* layers */
+    OP_EMBEDDING, /* (tokens (R) int32, table (V,C)) -> (R,C); a token outside the table has no row: NaN */
+    OP_NORMALIZE, /* (a (R,K), mean (R), rstd (R)) -> (a - mean) * rstd */
+    OP_AFFINE,    /* (a (R,K), weight (K), bias (K)) -> a * weight + bias */
+    OP_LINEAR,    /* (a (R,C), weight (O,C), bias (O) or none) -> (R,O) */
+    OP_SCORES,    /* (qkv (B,T,3C)) -> query key^T, (B,NH,T,T), not scaled */
+    OP_MASK,      /* (scores (B,NH,T,T), key_mask (B,T) float 1 or 0, or none): -Inf where a key lies ahead or is masked */
+    OP_HEADS,     /* (probabilities (B,NH,T,T), qkv) -> probabilities value, (B,T,C) */
+    OP_NLL,       /* (log_probabilities (R,V), targets (R) int32) -> (R): -log p of the target; 0 where it is GPT_IGNORE */
+    OP_VALID,     /* (targets (R), weights (R)) -> (R): the weight where the target is not GPT_IGNORE, else 0 */
+    /* their backward forms; inputs are (g, what forward kept ...), outputs the gradients in the order of forward's inputs */
+    OP_ROW_SUM_BACKWARD, /* (g (R), a): g spread over the row */
+    OP_ROW_MEAN_BACKWARD,
+    OP_ROW_VAR_BACKWARD, /* (g (R), a, mean) */
+    OP_SUM_BACKWARD,
+    OP_SQRT_BACKWARD,        /* (g, y): g / (2 y) */
+    OP_RSQRT_BACKWARD,       /* (g, y): -g y^3 / 2 */
+    OP_LOG_BACKWARD,         /* (g, a): g / a */
+    OP_LOG1P_BACKWARD,       /* (g, a): g / (1 + a) */
+    OP_EXP_BACKWARD,         /* (g, y): g y */
+    OP_SIGMOID_BACKWARD,     /* (g, y): g y (1 - y) */
+    OP_DIV_BACKWARD,         /* (g, a, b) -> d_a = g / b, d_b = -g a / b^2 summed to b's shape */
+    OP_MUL_BACKWARD,         /* (g, a, b) -> d_a, d_b */
+    OP_WHERE_BACKWARD,       /* (g, c) -> d_a = c < x ? g : 0, d_b = c < x ? 0 : g */
+    OP_CLAMP_BACKWARD,       /* (g, a): g inside [x, y], else 0 */
+    OP_GELU_BACKWARD,        /* (g, a) */
+    OP_DROPOUT_BACKWARD,     /* (g) */
+    OP_SOFTMAX_BACKWARD,     /* (g, y): y (g - sum of g y) */
+    OP_LOG_SOFTMAX_BACKWARD, /* (g, y): g - exp(y) sum of g */
+    OP_LAYER_NORM_BACKWARD,  /* (g, a, mean, rstd, weight) -> d_a, d_weight, d_bias */
+    OP_LINEAR_BACKWARD,      /* (g, a, weight) -> d_a, d_weight, d_bias where forward had one */
+    OP_SCORES_BACKWARD,      /* (g (B,NH,T,T), qkv) -> the query and key part of d_qkv */
+    OP_HEADS_BACKWARD,       /* (g (B,T,C), probabilities, qkv) -> d_probabilities, the value part of d_qkv */
+    OP_EMBEDDING_BACKWARD,   /* (g (R,C), tokens) -> d_table (V,C) */
+    OP_NLL_BACKWARD,         /* (g (R), targets) -> (R,V) */
+    OP_KINDS
+} gpt_kind;
+
+typedef enum gpt_spread {
+    SPREAD_SAME,   /* one to one */
+    SPREAD_ROW,    /* b has one element a row of a */
+    SPREAD_COLUMN, /* b has one element a column of a */
+    SPREAD_ONE     /* b has one element */
+} gpt_spread;
+
+typedef enum gpt_role {
+    ROLE_PARAMETER, /* rounded weights; flat offset in `parameter` */
+    ROLE_BATCH,
+    ROLE_SCALAR,
+    ROLE_BUFFER, /* state that is no parameter */
+    ROLE_ACTIVATION,
+    ROLE_GRADIENT,          /* of an activation */
+    ROLE_PARAMETER_GRADIENT /* what backward adds to gradients; see gpt_value.parameter */
+} gpt_role;
+
+typedef struct gpt_value {
+    char module[GPT_MODULE_MAX], name[GPT_NAME_MAX];
+    gpt_role role;
+    precision format;
+    bool integers;        /* data is int32_t */
+    bool mask;            /* -Inf may be intended */
+    bool internal;        /* inside a kernel of a real library: not an activation that --check forward looks at */
+    size_t rows, columns; /* of a whole batch; rows scale with the samples that run */
+    int ndim;
+    size_t shape[4];
+    int parameter; /* index of the parameter tensor, or -1 */
+    void *data;    /* float * or int32_t *; set by the model */
+    size_t room;   /* elements that `data` was taken with */
+} gpt_value;
+
+typedef struct gpt_op {
+    gpt_kind kind;
+    char name[GPT_NAME_MAX];     /* as a person reads it: "softmax", "linear_backward" */
+    char module[GPT_MODULE_MAX]; /* "h.2.attn" */
+    int in[GPT_IN_MAX], in_count;
+    int out[GPT_OUT_MAX], out_count;
+    gpt_spread spread;
+    double x, y;        /* numbers of the operator, exact */
+    const char *x_name; /* "epsilon", "scale", "probability"; NULL: there is none */
+    rng_site site;      /* OP_DROPOUT */
+    uint32_t layer;
+    const char *file; /* where it was put into the program */
+    int line;
+    bool backward, loss; /* for the boundary: forward, loss or local gradient */
+} gpt_op;
+
+/* The shape that runs now: rows of the batch may be left out in a replay. */
+typedef struct gpt_run_shape {
+    size_t B, T, C, NH, V;
+    const uint32_t *row_ids; /* [B] the row that each was in the whole batch, for dropout; NULL: 0, 1, 2, ... */
+} gpt_run_shape;
+
+typedef struct gpt_program {
+    gpt_value *values;
+    gpt_op *ops;
+    int value_count, op_count, value_room, op_room;
+    int backward;        /* index of the first operator of backward */
+    int loss, loss_seed; /* values: the mean loss (1), and the scale it is multiplied with, a scalar, for the backward pass */
+} gpt_program;
+
+#endif

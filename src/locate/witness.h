@@ -1,0 +1,65 @@
+/*
+ * What was kept of the operator that is accused: what it read, what it made, the way from there to the finding, and what came out
+ * when it ran again in FP64. Filled by run.c, judged by cause.c, written by evidence.c. Plain data; one owner frees it.
+ */
+#ifndef FB_LOCATE_WITNESS_H
+#define FB_LOCATE_WITNESS_H
+
+#include "firstbad/locate.h"
+
+/* A tensor as it was in the replay in which the witness was seen. */
+typedef struct fb_witness_tensor {
+    char *module, *name; /* never NULL */
+    uint32_t flags;      /* FB_TAPE_* */
+    int32_t format;      /* FB_F16, ... that the numbers live in; FB_I32 and the like for integers */
+    int32_t ndim;
+    int64_t shape[FB_DIMS_MAX];
+    uint64_t count;
+    double *values; /* [count], exact for formats up to FP64 and integers up to 2^53; NULL where it was not kept (too large) */
+    fb_scan_result stats; /* of the whole tensor, also where values is NULL */
+    int32_t entry;        /* 1: it was there before the step; 0: an operator made it */
+    int32_t seen;         /* FB_SEEN_* of search/trace.h */
+} fb_witness_tensor;
+
+/* An operator by its names, for chains and intervals. */
+typedef struct fb_witness_place {
+    char *op, *module, *source; /* never NULL; "" unknown */
+    char *tensor;               /* what it made that is bad, or the entry's name */
+    int32_t boundary, micro_step;
+    int32_t label; /* FB_LABEL_* of search/bisect.h */
+    int32_t entry; /* 1: no operator: an entry */
+    uint32_t flags;
+} fb_witness_place;
+
+typedef struct fb_witness {
+    fb_witness_place place; /* of the origin */
+    fb_tape_attribute *attributes;
+    uint32_t attribute_count;
+    uint32_t op_flags; /* FB_TAPE_COLLECTIVE */
+    fb_witness_tensor *inputs, *outputs;
+    uint32_t input_count, output_count;
+    uint32_t bad_output; /* index into outputs */
+    uint64_t bad_index;  /* flat, in that output */
+    int32_t bad_kind;    /* FB_KIND_* */
+
+    /* The operator again in FP64 on the inputs above: [output_count], each [outputs[i].count]; NULL: it could not be run. For a
+       collective operator on the ranks' own inputs together. */
+    double **exact;
+    /* The same outputs when all of its module ran in FP64, from what the module itself read. NULL: it could not be run, or the
+       module is this one operator. */
+    double **module_exact;
+    uint32_t module_ops; /* operators that the module took */
+    /* A number of the module that is not 0 as written and is 0 in the format it was used in: "epsilon"; NULL: none. */
+    char *vanished;
+    double vanished_value;
+    int32_t vanished_format;
+
+    fb_witness_place *chain; /* from the origin to the finding, both included */
+    uint32_t chain_count;
+    fb_witness_place *candidates; /* where the answer is a set, an interval or an entry */
+    uint32_t candidate_count;
+    fb_witness_place *swallowed; /* other operators that made something bad which reached nothing, at most 16 */
+    uint32_t swallowed_count;
+} fb_witness;
+
+#endif
