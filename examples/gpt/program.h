@@ -130,6 +130,17 @@ typedef struct gpt_value {
     size_t room;   /* elements that `data` was taken with */
 } gpt_value;
 
+/*
+ * When the numbers of an operator are those of a fault. Outside of it `idle` stands in for x, so that a wrong operator can wait for its
+ * step and rank: a factor that is 1 until then. A replay of that step sees what the step saw.
+ */
+typedef struct gpt_trigger {
+    bool set; /* false: x applies always */
+    int64_t step_first, step_last;
+    int32_t rank; /* -1: every rank */
+    double idle;
+} gpt_trigger;
+
 typedef struct gpt_op {
     gpt_kind kind;
     char name[GPT_NAME_MAX];     /* as a person reads it: "softmax", "linear_backward" */
@@ -139,7 +150,8 @@ typedef struct gpt_op {
     gpt_spread spread;
     double x, y;        /* numbers of the operator, exact */
     const char *x_name; /* "epsilon", "scale", "probability"; NULL: there is none */
-    rng_site site;      /* OP_DROPOUT */
+    gpt_trigger trigger;
+    rng_site site; /* OP_DROPOUT */
     uint32_t layer;
     const char *file; /* where it was put into the program */
     int line;
