@@ -131,8 +131,8 @@ typedef struct gpt_value {
 } gpt_value;
 
 /*
- * When the numbers of an operator are those of a fault. Outside of it `idle` stands in for x, so that a wrong operator can wait for its
- * step and rank: a factor that is 1 until then. A replay of that step sees what the step saw.
+ * When the numbers of an operator are those of a fault. Outside of it `idle` stands in for x, so that a wrong operator can wait for
+ * its step and rank: a factor that is 1 until then. A replay of that step sees what the step saw.
  */
 typedef struct gpt_trigger {
     bool set; /* false: x applies always */
