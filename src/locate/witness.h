@@ -21,6 +21,8 @@ typedef struct fb_witness_tensor {
     int32_t seen;         /* FB_SEEN_* of search/trace.h */
 } fb_witness_tensor;
 
+#define FB_WITNESS_NONE UINT32_MAX /* no tensor */
+
 /* An operator by its names, for chains and intervals. */
 typedef struct fb_witness_place {
     char *op, *module, *source; /* never NULL; "" unknown */
@@ -29,7 +31,17 @@ typedef struct fb_witness_place {
     int32_t label; /* FB_LABEL_* of search/bisect.h */
     int32_t entry; /* 1: no operator: an entry */
     uint32_t flags;
+    /* Ids on the tape: `made` is `tensor`, `reads` the bad tensor that the operator read: in a chain the `made` of the link before,
+       and FB_WITNESS_NONE for the one that the chain begins with. A chain without them cannot be checked, and names nobody. */
+    uint32_t made, reads;
 } fb_witness_place;
+
+/* A number that an operator of the module was built with, and the format that the operator works in: 1e-8 is 0 in FP16. */
+typedef struct fb_witness_number {
+    char *op, *name; /* never NULL */
+    double value;    /* as written */
+    int32_t format;  /* FB_F16, ... of the first output of that operator */
+} fb_witness_number;
 
 typedef struct fb_witness {
     fb_witness_place place; /* of the origin */
@@ -54,8 +66,18 @@ typedef struct fb_witness {
     double vanished_value;
     int32_t vanished_format;
 
+    /* Optional, 0 where they were not kept. What the module itself read (targets, weights, a mask of keys: which of them decides
+       whether a 0/0 is an all-ignored batch), and the numbers of its operators up to the origin, in their order. */
+    fb_witness_tensor *module_inputs;
+    uint32_t module_input_count;
+    fb_witness_number *numbers;
+    uint32_t number_count;
+    uint32_t ranks_bad; /* ranks on which the origin's output is bad, in the replay of the witness; 0: not counted */
+
     fb_witness_place *chain; /* from the origin to the finding, both included */
     uint32_t chain_count;
+    uint32_t
+        finding; /* id on the tape of the tensor that is the finding: the `made` of the last link; FB_WITNESS_NONE: not on it */
     fb_witness_place *candidates; /* where the answer is a set, an interval or an entry */
     uint32_t candidate_count;
     fb_witness_place *swallowed; /* other operators that made something bad which reached nothing, at most 16 */
