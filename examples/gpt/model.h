@@ -11,13 +11,9 @@
 #ifndef GPT_MODEL_H
 #define GPT_MODEL_H
 
-#include "precision.h"
-#include "rng.h"
+#include "program.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-enum { GPT_VOCAB = 256, GPT_IGNORE = -100, GPT_LAYERS_MAX = 1024 };
+enum { GPT_VOCAB = 256, GPT_LAYERS_MAX = 1024 };
 
 typedef struct gpt_config {
     size_t layers, heads, channels, block; /* L, NH, C, T */
@@ -26,6 +22,9 @@ typedef struct gpt_config {
     precision format;
     float activation_gain; /* fault switch: see gpt_forward; 1 is off */
     uint64_t seed;
+    /* Called when the program is built and before its memory is laid out; a fault changes the program here. NULL: nobody does. */
+    void (*alter)(void *ctx, gpt_program *program, const struct gpt_config *config);
+    void *alter_ctx;
 } gpt_config;
 
 /* One parameter tensor. `module` and `name` make its name: "h.3.mlp" and "c_fc.weight". */
@@ -87,14 +86,23 @@ typedef enum block_activation {
 
 /* A named activation, for checks of the forward pass. */
 typedef struct gpt_activation {
-    char module[24], name[16];
+    char module[GPT_MODULE_MAX], name[GPT_NAME_MAX];
     int32_t position;
     float *data;
-    size_t count;
+    size_t count; /* of the samples that run */
+    int value;    /* index in the program */
 } gpt_activation;
 
 /* Called in the forward pass when an activation is there and before the next layer reads it; it may look, and it may change it. */
 typedef void gpt_watch(void *watcher, size_t index, const gpt_activation *activation);
+
+struct gpt_model;
+
+/*
+ * Called after each operator ran, its outputs rounded, and after gpt_watch heard of those that are activations. What it changes in
+ * an output is carried on. model->shape says where it happens.
+ */
+typedef void gpt_heard(void *listener, const struct gpt_model *model, int op);
 
 typedef struct gpt_model {
     gpt_config config;
@@ -102,19 +110,27 @@ typedef struct gpt_model {
     size_t tensor_count, parameter_count;
     float *parameters; /* FP32, also where the format is smaller: the optimizer's master copy */
     float *weights;    /* the same, rounded to the format; what forward and backward use. In fp32 it is `parameters` itself */
-    float *gradients;  /* of one micro-step, FP32 sums */
-    float *embedded;   // (B,T,C)
-    block_activations *blocks;
-    float *ln_f, *ln_f_mean, *ln_f_rstd; // (B,T,C) (B,T) (B,T)
-    float *logits, *d_logits;            // (B,T,V)
-    gpt_activation *activations;         /* activation_count of them, along the dataflow */
+    float *gradients;  /* FP32 sums over the micro-steps since they were set to 0 */
+    gpt_program program;
+    gpt_run_shape shape;         /* of the last gpt_forward */
+    float *embedded, *logits;    // (B,T,C) (B,T,V)
+    float *d_logits;             // (B,T,V), there from backward until the next forward
+    gpt_activation *activations; /* activation_count of them, along the dataflow */
     size_t activation_count;
-    gpt_watch *watch; /* NULL: nobody looks */
+    int *activation_of; /* [program.value_count] index into activations, or -1 */
+    gpt_watch *watch;   /* NULL: nobody looks */
     void *watcher;
-    float *d_stream, *d_branch, *d_narrow, *d_wide, *d_hidden; // (B,T,C) (B,T,C) (B,T,C) (B,T,4C) (B,T,4C)
+    gpt_heard *heard; /* NULL: nobody listens */
+    void *listener;
     float *scratch;
+    float *ones;        /* (B,T) of 1: weights and key mask that were not given */
+    int32_t *positions; // (B,T) 0, 1, ..., T-1, ...
+    uint32_t *row_ids;  // (B)
+    block_activations *blocks;
+    float *ln_f, *ln_f_mean, *ln_f_rstd;                       // (B,T,C) (B,T) (B,T)
+    float *d_stream, *d_branch, *d_narrow, *d_wide, *d_hidden; // (B,T,C) (B,T,C) (B,T,C) (B,T,4C) (B,T,4C)
     double loss;
-    float *memory; /* the one allocation behind all float arrays above */
+    float *memory; /* the one allocation behind all arrays above that are not another's */
 } gpt_model;
 
 /* NULL when memory is short or the shape is impossible (channels not divisible by heads). Parameters are drawn from the seed. */
@@ -124,23 +140,20 @@ void gpt_close(gpt_model *model);
 /* Round the parameters into `weights`. */
 void gpt_load_weights(gpt_model *model);
 
-/* What dropout depends on, besides the seed. */
-typedef struct gpt_place {
-    int64_t step;
-    int32_t micro_step;
-    int32_t rank;
-} gpt_place;
-
-/* What one micro-step reads. */
+/* What one micro-step reads. What may be NULL stands last, so that it may be left out. */
 typedef struct gpt_input {
     const int32_t *tokens, *targets; // (B,T)
     const float *weights;            // (B,T) of the loss; NULL: all 1
+    const float *key_mask;           // (B,T) 1: this key is seen, 0: it is not; NULL: all are
+    const int32_t *positions;        // (B,T) in [0, T); NULL: 0, 1, ..., T-1
+    size_t rows;                     /* samples in the arrays above; 0: all of config.batch */
+    const uint32_t *row_ids;         // (rows) which sample of the whole batch each is, for dropout; NULL: 0, 1, ...
 } gpt_input;
 
 /*
- * Leaves the mean loss over valid targets in model->loss and the gradient of the logits, times d_loss, in d_logits. The fault
- * switch multiplies what the middle block's MLP adds to the stream by activation_gain to the power of the step: growth as a
- * diverging run has it, which passes 65504 after some steps and becomes Inf in fp16.
+ * Leaves the mean loss over valid targets in model->loss. The fault switch multiplies what the middle block's MLP adds to the stream
+ * by activation_gain to the power of the step: growth as a diverging run has it, which passes 65504 after some steps and becomes Inf
+ * in fp16. The gradient of the loss, which backward begins with, is d_loss (loss scale over accumulation).
  */
 void gpt_forward(gpt_model *model, gpt_input input, gpt_place place, double d_loss);
 
@@ -152,5 +165,8 @@ float *gpt_block_tensor(const gpt_model *model, float *flat, size_t layer, block
 /* The random stream of one dropout site. */
 rng_stream gpt_drop_stream(const gpt_model *model, gpt_place place, rng_site site, size_t layer);
 float gpt_branch_gain(const gpt_model *model, size_t layer, gpt_place place);
+
+/* The list of operators of a model of this shape, before anybody alters it. False when memory is short; release it either way. */
+bool gpt_program_build(gpt_program *program, const gpt_config *config, const gpt_tensor *tensors, size_t tensor_count);
 
 #endif

@@ -24,6 +24,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A target that does not count. */
+enum { GPT_IGNORE = -100 };
+
 enum { GPT_IN_MAX = 6, GPT_OUT_MAX = 4, GPT_NAME_MAX = 40, GPT_MODULE_MAX = 32 };
 
 /*
@@ -56,8 +59,9 @@ typedef enum gpt_kind {
     OP_ROW_SUM,
     OP_ROW_MEAN,
     OP_ROW_MAX,
-    OP_ROW_VAR, /* (a, mean): mean of (a - mean)^2 over K - x; x is 0, or 1 for the unbiased one */
-    OP_SUM,     /* (N) -> (1) */
+    OP_ROW_VAR,    /* (a, mean): mean of (a - mean)^2 over K - x; x is 0, or 1 for the unbiased one */
+    OP_SUM,        /* (N) -> (1) */
+    OP_COLUMN_SUM, /* (R,K) -> (K) */
     OP_SOFTMAX,
     OP_LOG_SOFTMAX, /* (R,K) along K, in FP32 inside; with the largest of the row taken off first */
     /* layers */
@@ -73,8 +77,13 @@ typedef enum gpt_kind {
     /* their backward forms; inputs are (g, what forward kept ...), outputs the gradients in the order of forward's inputs */
     OP_ROW_SUM_BACKWARD, /* (g (R), a): g spread over the row */
     OP_ROW_MEAN_BACKWARD,
-    OP_ROW_VAR_BACKWARD, /* (g (R), a, mean) */
-    OP_SUM_BACKWARD,
+    OP_ROW_MAX_BACKWARD,     /* (g (R), a, y (R)): to the first that is the largest */
+    OP_ROW_VAR_BACKWARD,     /* (g (R), a, mean) */
+    OP_SUM_BACKWARD,         /* (g (1), a): g everywhere */
+    OP_SQUARE_BACKWARD,      /* (g, a): 2 g a */
+    OP_RECIPROCAL_BACKWARD,  /* (g, y): -g y^2 */
+    OP_NAN_TO_NUM_BACKWARD,  /* (g, a): g where a is finite, else 0 */
+    OP_MASK_BACKWARD,        /* (g, key_mask or none): 0 where forward put -Inf */
     OP_SQRT_BACKWARD,        /* (g, y): g / (2 y) */
     OP_RSQRT_BACKWARD,       /* (g, y): -g y^3 / 2 */
     OP_LOG_BACKWARD,         /* (g, a): g / a */
@@ -98,6 +107,10 @@ typedef enum gpt_kind {
     OP_KINDS
 } gpt_kind;
 
+/*
+ * How many inputs and outputs an operator has depends on the kind. A backward form may be asked for its first outputs alone: it makes
+ * as many as out_count says.
+ */
 typedef enum gpt_spread {
     SPREAD_SAME,   /* one to one */
     SPREAD_ROW,    /* b has one element a row of a */
@@ -119,15 +132,18 @@ typedef struct gpt_value {
     char module[GPT_MODULE_MAX], name[GPT_NAME_MAX];
     gpt_role role;
     precision format;
-    bool integers;        /* data is int32_t */
-    bool mask;            /* -Inf may be intended */
-    bool internal;        /* inside a kernel of a real library: not an activation that --check forward looks at */
-    size_t rows, columns; /* of a whole batch; rows scale with the samples that run */
+    bool integers;   /* data is int32_t */
+    bool mask;       /* -Inf may be intended */
+    bool internal;   /* inside a kernel of a real library: not an activation that --check forward looks at */
+    bool per_sample; /* rows and shape[0] are those of the whole batch, and fewer when samples are left out */
+    size_t rows, columns;
     int ndim;
     size_t shape[4];
-    int parameter; /* index of the parameter tensor, or -1 */
-    void *data;    /* float * or int32_t *; set by the model */
-    size_t room;   /* elements that `data` was taken with */
+    int parameter;    /* index of the parameter tensor, or -1 */
+    int gradient;     /* the value that holds its gradient in backward, or -1; where it joins a sum it shares that of the sum */
+    int32_t position; /* of an activation that is not internal: place along the dataflow */
+    void *data;       /* float * or int32_t *; set by the model, unless a fault brought its own */
+    size_t room;      /* elements that `data` was taken with */
 } gpt_value;
 
 /*
@@ -149,6 +165,7 @@ typedef struct gpt_op {
     int out[GPT_OUT_MAX], out_count;
     gpt_spread spread;
     double x, y;        /* numbers of the operator, exact */
+    bool grows;         /* x stands for x to the power of the step */
     const char *x_name; /* "epsilon", "scale", "probability"; NULL: there is none */
     gpt_trigger trigger;
     rng_site site; /* OP_DROPOUT */
@@ -156,12 +173,23 @@ typedef struct gpt_op {
     const char *file; /* where it was put into the program */
     int line;
     bool backward, loss; /* for the boundary: forward, loss or local gradient */
+    int of;              /* backward: the forward value whose gradient is in[0]; else -1 */
 } gpt_op;
 
-/* The shape that runs now: rows of the batch may be left out in a replay. */
+/* Where in a run something happens. */
+typedef struct gpt_place {
+    int64_t step;
+    int32_t micro_step;
+    int32_t rank;
+} gpt_place;
+
+/* What runs now. Rows of the batch may be left out in a replay. */
 typedef struct gpt_run_shape {
     size_t B, T, C, NH, V;
+    size_t whole;            /* samples of the whole batch; B of them run */
     const uint32_t *row_ids; /* [B] the row that each was in the whole batch, for dropout; NULL: 0, 1, 2, ... */
+    uint64_t seed;
+    gpt_place place;
 } gpt_run_shape;
 
 typedef struct gpt_program {
@@ -170,6 +198,70 @@ typedef struct gpt_program {
     int value_count, op_count, value_room, op_room;
     int backward;        /* index of the first operator of backward */
     int loss, loss_seed; /* values: the mean loss (1), and the scale it is multiplied with, a scalar, for the backward pass */
+    bool failed;         /* memory was short, or an index or a count was wrong: the model does not open */
 } gpt_program;
+
+/* ---- what runs now ----------------------------------------------------------------------------------------------------------- */
+
+/* The number x of an operator at this place: trigger and growth applied. */
+double gpt_op_number(const gpt_op *op, gpt_place place);
+size_t gpt_value_rows(const gpt_value *value, const gpt_run_shape *shape);
+size_t gpt_value_count(const gpt_value *value, const gpt_run_shape *shape);
+
+/* ---- finding ----------------------------------------------------------------------------------------------------------------- */
+
+/*
+ * By name; -1: there is none. Forward makes these values (module: names), those in brackets only where there is dropout:
+ *   "": [summed] embedded   "wte": embedded   "wpe": embedded   "h.N": middle output   "lm_head": logits
+ *   "h.N.ln_1", "h.N.ln_2", "ln_f": mean var var_epsilon rstd normalized output
+ *   "h.N.attn": qkv scores scaled masked probabilities [dropped] heads [c_proj] output
+ *   "h.N.mlp": c_fc gelu [c_proj] [gained] output
+ *   "loss": log_probabilities nll valid_weights weighted weighted_sum weight_sum mean
+ * and these are there before: "" tokens positions key_mask targets loss_weights loss_scale, and the parameters by their names. The
+ * gradient of value x is the value "d_x" in the same module, that of a parameter the value "grad.NAME".
+ */
+int gpt_find_value(const gpt_program *program, const char *module, const char *name);
+/* The first operator from index `from` on with that name; backward ones are called "NAME_backward". */
+int gpt_find_op(const gpt_program *program, int from, const char *module, const char *name, bool backward);
+/* The operator that makes a value, -1 for what is there before. */
+int gpt_producer(const gpt_program *program, int value);
+/* The backward operator whose in[0] is the gradient of this forward value, or -1. */
+int gpt_backward_op(const gpt_program *program, int value);
+
+/* ---- building and changing: each may move values and ops in memory, and operators behind an inserted one -----------------------
+ * Indices of values never change. On failure program->failed is set and -1 returned; what follows is then harmless. */
+
+/* Starting points: every field 0, except indices, which are -1. */
+gpt_value gpt_value_init(const char *module, const char *name, gpt_role role, precision format);
+gpt_op gpt_op_init(gpt_kind kind, const char *module, const char *name, const char *file, int line);
+#define GPT_OP(kind, module, name) gpt_op_init(kind, module, name, __FILE__, __LINE__)
+
+int gpt_add_value(gpt_program *program, const gpt_value *value);
+/* Shape, role and format of another value; internal. */
+int gpt_value_like(gpt_program *program, int of, const char *module, const char *name);
+/* One element a row of another value, FP32 and internal. */
+int gpt_value_per_row(gpt_program *program, int of, const char *module, const char *name);
+/* One element, FP32 and internal. */
+int gpt_value_one(gpt_program *program, gpt_role role, const char *module, const char *name);
+
+/* Before the operator at index `at`; op_count: at the end; program->backward: as the last of forward or the first of backward. */
+int gpt_insert_op(gpt_program *program, int at, const gpt_op *op);
+int gpt_append_op(gpt_program *program, const gpt_op *op);
+void gpt_remove_op(gpt_program *program, int at);
+/* Every operator from index `from` on reads `with` where it read `value`. */
+void gpt_replace_input(gpt_program *program, int from, int value, int with);
+
+/*
+ * Put an operator of one input (elementwise, x and y set; in and out are filled here) between a value and all that reads it, and its
+ * backward form between their gradients. The operator gets a value of its own, named `made`, with the shape and format of the first.
+ * Returns the index of that value. A value whose gradient is that of a sum is changed before the sum.
+ */
+int gpt_splice(gpt_program *program, int value, const gpt_op *op, const char *made);
+
+/* The backward form of an operator of one input and what it reads besides g: nothing, a or y. False where it has none. */
+typedef enum gpt_saves { SAVES_NOTHING, SAVES_INPUT, SAVES_OUTPUT } gpt_saves;
+bool gpt_backward_form(gpt_kind kind, gpt_kind *backward, gpt_saves *saves);
+
+void gpt_program_release(gpt_program *program);
 
 #endif

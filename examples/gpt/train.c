@@ -60,7 +60,7 @@ static gpt_place place_of(const trainer *t, int64_t step, size_t micro)
 static gpt_input input_of(const trainer *t, size_t micro)
 {
     size_t at = micro * t->batch.rows * t->batch.columns;
-    return (gpt_input){t->batch.tokens + at, t->batch.targets + at, t->batch.weights + at};
+    return (gpt_input){.tokens = t->batch.tokens + at, .targets = t->batch.targets + at, .weights = t->batch.weights + at};
 }
 
 static void finish_micro(trainer *t, int64_t step)

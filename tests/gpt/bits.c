@@ -36,7 +36,7 @@ static int train(precision format)
         return 1;
     }
     for (int64_t step = 1; step <= 5; step++) {
-        gpt_input input = {b.tokens, b.targets, b.weights};
+        gpt_input input = {.tokens = b.tokens, .targets = b.targets, .weights = b.weights};
         gpt_load_weights(model);
         batch_draw(&b, &data, 1, step, 0);
         memset(model->gradients, 0, model->parameter_count * sizeof *model->gradients);

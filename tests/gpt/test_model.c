@@ -54,7 +54,7 @@ static tiny_batch make_batch(void)
 
 static gpt_input input_of(const tiny_batch *b)
 {
-    return (gpt_input){b->tokens, b->targets, b->weights};
+    return (gpt_input){.tokens = b->tokens, .targets = b->targets, .weights = b->weights};
 }
 
 /* The usual start is nearly linear; parameters of size 0.3 give every tensor a gradient that can be measured. */
@@ -367,7 +367,7 @@ static double train(gpt_model *model, adamw *o, int64_t first, int64_t last, dou
     assert_int_equal(dataset_open(&data, TEXT, model->config.block), 0);
     assert_int_equal(batch_open(&b, 1, model->config.batch, model->config.block), 0);
     for (int64_t step = first; step <= last; step++) {
-        gpt_input input = {b.tokens, b.targets, b.weights};
+        gpt_input input = {.tokens = b.tokens, .targets = b.targets, .weights = b.weights};
         gpt_place place = {step, 0, 0};
         gpt_load_weights(model);
         batch_draw(&b, &data, model->config.seed, step, 0);
