@@ -53,7 +53,7 @@ typedef enum gpt_kind {
     OP_CLAMP,      /* to [x, y]; NaN stays NaN */
     OP_WHERE_LESS, /* (c, a, b): c < x ? a : b, element by element */
     OP_NAN_TO_NUM, /* NaN becomes 0, Inf the largest of the format */
-    OP_DROPOUT,    /* x probability; stream in gpt_op.site and layer */
+    OP_DROPOUT,    /* x probability; see gpt_drop_factors */
     OP_COPY,
     /* rows: (R,K) -> (R) */
     OP_ROW_SUM,
@@ -100,8 +100,9 @@ typedef enum gpt_kind {
     OP_LOG_SOFTMAX_BACKWARD, /* (g, y): g - exp(y) sum of g */
     OP_LAYER_NORM_BACKWARD,  /* (g, a, mean, rstd, weight) -> d_a, d_weight, d_bias */
     OP_LINEAR_BACKWARD,      /* (g, a, weight) -> d_a, d_weight, d_bias where forward had one */
-    OP_SCORES_BACKWARD,      /* (g (B,NH,T,T), qkv) -> the query and key part of d_qkv */
-    OP_HEADS_BACKWARD,       /* (g (B,T,C), probabilities, qkv) -> d_probabilities, the value part of d_qkv */
+    OP_SCORES_BACKWARD,      /* (g (B,NH,T,T), qkv) -> d_query and d_key side by side, (B,T,2C) */
+    OP_HEADS_BACKWARD,       /* (g (B,T,C), probabilities, qkv) -> d_probabilities, d_value (B,T,C) */
+    OP_JOIN,                 /* (a (R,K), b (R,L)) -> (R,K+L): each row of b behind that of a; d_qkv from the two above */
     OP_EMBEDDING_BACKWARD,   /* (g (R,C), tokens) -> d_table (V,C) */
     OP_NLL_BACKWARD,         /* (g (R), targets) -> (R,V) */
     OP_KINDS
@@ -205,6 +206,12 @@ typedef struct gpt_program {
 
 /* The number x of an operator at this place: trigger and growth applied. */
 double gpt_op_number(const gpt_op *op, gpt_place place);
+/*
+ * What a dropout multiplies the `count` elements of its input with: 1 / (1 - probability), or 0. Draws belong to the row that a sample
+ * had in the whole batch: sample r of n elements begins with draw r * n, n rounded up to a multiple of 4; where a sample has (NH,T,T)
+ * elements, each head begins on a multiple of 4. A probability of 1 keeps nothing, and what it multiplies with is 0/0.
+ */
+void gpt_drop_factors(const gpt_op *op, const gpt_run_shape *shape, double probability, float *factors, size_t count);
 size_t gpt_value_rows(const gpt_value *value, const gpt_run_shape *shape);
 size_t gpt_value_count(const gpt_value *value, const gpt_run_shape *shape);
 
