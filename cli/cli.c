@@ -129,3 +129,14 @@ int cli_parse(int argc, char **argv, const cli_option *options, const char *help
     }
     return 1;
 }
+
+char **cli_split_command(int *argc, char **argv)
+{
+    for (int i = 1; i < *argc; i++) {
+        if (strcmp(argv[i], "--") != 0) continue;
+        argv[i] = NULL;
+        *argc = i;
+        return argv + i + 1;
+    }
+    return NULL;
+}

@@ -18,6 +18,8 @@ int fb_cmd_why(int argc, char **argv);
 int fb_cmd_scan(int argc, char **argv);
 int fb_cmd_ckpt(int argc, char **argv);
 int fb_cmd_drill(int argc, char **argv);
+int fb_cmd_replay(int argc, char **argv);
+int fb_cmd_bisect(int argc, char **argv);
 int fb_cmd_export(int argc, char **argv);
 
 /* One line "firstbad: ..." on standard error; what a terminal could take for a command is shown as '?'. */
@@ -51,6 +53,9 @@ typedef struct cli_option {
  */
 int cli_parse(int argc, char **argv, const cli_option *options, const char *help, const char **words, int words_max,
               int *word_count, int *exit_code);
+
+/* Take "-- COMMAND..." off the arguments: the command, ending with NULL, or NULL when there is no "--". */
+char **cli_split_command(int *argc, char **argv);
 
 /* A whole number of `low` or more, or 0 after a message. */
 int cli_number(const char *option, const char *text, long long low, long long *value);
