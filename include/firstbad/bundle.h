@@ -50,13 +50,15 @@ typedef struct fb_bundle_config {
  */
 FB_API fb_status fb_bundle_create(fb_bundle_writer **out, const fb_bundle_config *config, fb_error *err);
 /**
- * Put a tensor in. The bytes are copied or written before it returns, and hashed as they were then. name: unique within its part.
- * Errors: FB_E_LIMIT (bytes_max; it is listed as left out, and the bundle goes on), FB_E_EXISTS, FB_E_DTYPE, FB_E_USAGE, FB_E_IO,
- * FB_E_NOMEM.
+ * Put a tensor in. The bytes are copied before it returns, and hashed as they were then; the copy is held until fb_bundle_finish.
+ * name: unique within its part.
+ * Errors: FB_E_LIMIT (bytes_max), FB_E_NOMEM: it is listed as left out, and the bundle goes on. FB_E_EXISTS, FB_E_DTYPE (a format
+ * that safetensors has no name for), FB_E_USAGE.
  */
 FB_API fb_status fb_bundle_put(fb_bundle_writer *writer, int32_t part, const char *name, int32_t dtype, int32_t ndim,
                                const int64_t *shape, const void *data, fb_error *err);
-/* A number or a text of this rank: "loss_scale", "learning_rate", "micro_step", "precision", "dropout", "finding.module", ... */
+/* A number or a text of this rank: "loss_scale", "learning_rate", "micro_step", "precision", "dropout", "finding.module", ... A key
+   that was set before gets the new value. A number may be non-finite. */
 FB_API fb_status fb_bundle_set_number(fb_bundle_writer *writer, const char *key, double value, fb_error *err);
 FB_API fb_status fb_bundle_set_integer(fb_bundle_writer *writer, const char *key, int64_t value, fb_error *err);
 FB_API fb_status fb_bundle_set_text(fb_bundle_writer *writer, const char *key, const char *value, fb_error *err);
@@ -78,8 +80,8 @@ FB_API fb_status fb_bundle_seal(const char *folder, int32_t world, fb_error *err
 
 /**
  * Open a sealed bundle, or the bundle of a case folder (folder/bundle). Every file is read and compared with the hash it was
- * captured with. Errors: FB_E_NOTFOUND, FB_E_CORRUPT (the sentence names the file, what was expected and what was found), FB_E_IO,
- * FB_E_NOMEM.
+ * captured with. Errors: FB_E_NOTFOUND (there is none, or it was never sealed), FB_E_CORRUPT (the sentence names the file, what was
+ * expected and what was found), FB_E_LIMIT (a manifest of more than 64 MiB), FB_E_IO, FB_E_NOMEM.
  */
 FB_API fb_status fb_bundle_open(fb_bundle **out, const char *folder, fb_error *err);
 FB_API int32_t fb_bundle_world(const fb_bundle *bundle);
@@ -95,14 +97,35 @@ FB_API fb_status fb_bundle_number(const fb_bundle *bundle, int32_t rank, const c
 FB_API fb_status fb_bundle_integer(const fb_bundle *bundle, int32_t rank, const char *key, int64_t *value, fb_error *err);
 /* Lives as long as the bundle; NULL: not there. */
 FB_API const char *fb_bundle_text(const fb_bundle *bundle, int32_t rank, const char *key);
-/* Path, step and exactness of the parent checkpoint; FB_E_NOTFOUND when none was set. */
+/* Run and case it was captured in; "" when the trainer named none. */
+FB_API const char *fb_bundle_run_id(const fb_bundle *bundle);
+FB_API const char *fb_bundle_case_id(const fb_bundle *bundle);
+/* 1: this rank has a part in it; 0: it is missing. */
+FB_API int fb_bundle_has_rank(const fb_bundle *bundle, int32_t rank);
+/* The command that would run the trainer on it, of the lowest rank that set one: NULL-terminated, lives as long as the bundle.
+   NULL: none was set. cwd: NULL, or its working folder, which may be NULL. */
+FB_API const char *const *fb_bundle_command(const fb_bundle *bundle, const char **cwd);
+/* Tensor number `index`, from 0, that this rank handed over and that is not in it: for its size, or for want of memory.
+   FB_E_NOTFOUND: there are no more. */
+FB_API fb_status fb_bundle_left_out(const fb_bundle *bundle, int32_t rank, uint32_t index, int32_t *part, const char **name,
+                                    uint64_t *bytes, fb_error *err);
+/**
+ * The samples that are in it: tensor "sample_ids" (I64) of the batch, of all ranks together, each once, in rising order.
+ * count  out: how many there are, also where there is no room for them.
+ * Errors: FB_E_NOTFOUND (no rank has the tensor), FB_E_LIMIT (more than `room`: as many as fit were given), FB_E_DTYPE,
+ * FB_E_CORRUPT, FB_E_IO, FB_E_NOMEM.
+ */
+FB_API fb_status fb_bundle_samples(const fb_bundle *bundle, int64_t *ids, size_t room, size_t *count, fb_error *err);
+/* Path, step and exactness of the parent checkpoint, of the lowest rank that set one; FB_E_NOTFOUND when none did. */
 FB_API fb_status fb_bundle_parent(const fb_bundle *bundle, const char **path, int64_t *step, int32_t *exact, fb_error *err);
 FB_API void fb_bundle_close(fb_bundle *bundle);
 
 /* ---- a trainer that was started for a replay --------------------------------------------------------------------------------- */
 
 /* What `firstbad replay` and `firstbad bisect` ask of the trainer they start; read from FIRSTBAD_REPLAY, FIRSTBAD_REPLAY_PARTS,
-   FIRSTBAD_REPLAY_TIMES, FIRSTBAD_REPLAY_STRATEGY, FIRSTBAD_REPLAY_PROBES, FIRSTBAD_REPLAY_OUT. */
+   FIRSTBAD_REPLAY_TIMES, FIRSTBAD_REPLAY_STRATEGY, FIRSTBAD_REPLAY_PROBES, FIRSTBAD_REPLAY_OUT. Parts are words with commas between
+   them: replay, search, cause, other, minimise, evidence, all; the strategy is sweep or bisect; the rest are decimal numbers and
+   paths. A variable that is empty counts as not set. */
 typedef struct fb_replay_wanted {
     uint32_t size;
     uint32_t parts;      /* FB_LOCATE_* of firstbad/locate.h */
