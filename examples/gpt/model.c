@@ -1,15 +1,13 @@
 /* model.c: names, shapes and memory of the model, and its first parameters. */
 #include "model.h"
-#include "layers.h"
+#include "ops.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- parameters -------------------------------------------------------------------------------------------------------------- */
-
-/* Places along the dataflow: tokens 0, wte and wpe 1 and 2, their sum 3, then BLOCK_PLACES a block. */
-enum { PLACE_EMBEDDED = 3, PLACE_BLOCKS = 4, BLOCK_PLACES = 24 };
 
 typedef struct block_row {
     const char *module, *name;
@@ -17,7 +15,7 @@ typedef struct block_row {
     size_t rows, columns; /* in channels; columns 0: one dimension */
 } block_row;
 
-/* Places leave room for the activations that lie between the tensors; see list_activations. */
+/* Places leave room for the activations that lie between the tensors; see program_build.c. */
 static const block_row BLOCK_ROWS[BLOCK_TENSORS] = {
     {"ln_1", "weight", 0, 1, 0},      {"ln_1", "bias", 1, 1, 0},          {"attn", "c_attn.weight", 3, 3, 1},
     {"attn", "c_attn.bias", 4, 3, 0}, {"attn", "c_proj.weight", 8, 1, 1}, {"attn", "c_proj.bias", 9, 1, 0},
@@ -42,7 +40,7 @@ static void add_tensor(gpt_model *model, const char *module, const char *name, s
 static void list_tensors(gpt_model *model)
 {
     const gpt_config *g = &model->config;
-    size_t C = g->channels, last = PLACE_BLOCKS + g->layers * BLOCK_PLACES;
+    size_t C = g->channels, last = GPT_PLACE_BLOCKS + g->layers * GPT_BLOCK_PLACES;
     add_tensor(model, "wte", "weight", 1, GPT_VOCAB, C);
     add_tensor(model, "wpe", "weight", 2, g->block, C);
     for (size_t l = 0; l < g->layers; l++) {
@@ -50,24 +48,13 @@ static void list_tensors(gpt_model *model)
             const block_row *row = &BLOCK_ROWS[k];
             char module[24];
             snprintf(module, sizeof module, "h.%u.%s", (unsigned)l, row->module);
-            add_tensor(model, module, row->name, PLACE_BLOCKS + l * BLOCK_PLACES + (size_t)row->place, row->rows * C,
+            add_tensor(model, module, row->name, GPT_PLACE_BLOCKS + l * GPT_BLOCK_PLACES + (size_t)row->place, row->rows * C,
                        row->columns * C);
         }
     }
     add_tensor(model, "ln_f", "weight", last, C, 0);
     add_tensor(model, "ln_f", "bias", last + 1, C, 0);
     add_tensor(model, "lm_head", "weight", last + 3, GPT_VOCAB, C);
-}
-
-float *gpt_block_tensor(const gpt_model *model, float *flat, size_t layer, block_tensor which)
-{
-    return flat + model->tensors[2 + layer * BLOCK_TENSORS + (size_t)which].offset;
-}
-
-rng_stream gpt_drop_stream(const gpt_model *model, gpt_place place, rng_site site, size_t layer)
-{
-    return (rng_stream){model->config.seed,  site, (uint32_t)layer, (uint32_t)place.micro_step, (uint32_t)place.step,
-                        (uint32_t)place.rank};
 }
 
 /* GPT-2's start: normal with deviation 0.02, that of the two projections into the stream divided by
@@ -100,97 +87,98 @@ static float *take(float *memory, size_t *used, size_t count)
     return at;
 }
 
-static size_t larger(size_t a, size_t b)
+static gpt_run_shape whole_shape(const gpt_config *g)
 {
-    return a > b ? a : b;
+    return (gpt_run_shape){
+        .B = g->batch, .T = g->block, .C = g->channels, .NH = g->heads, .V = GPT_VOCAB, .whole = g->batch, .seed = g->seed};
 }
 
+static size_t scratch_needed(const gpt_model *model)
+{
+    const gpt_program *p = &model->program;
+    gpt_run_shape shape = whole_shape(&model->config);
+    size_t most = 1;
+    for (int i = 0; i < p->op_count; i++) {
+        size_t needed = gpt_op_scratch(&p->ops[i], &shape, p->values);
+        most = needed > most ? needed : most;
+    }
+    return most;
+}
+
+/* SIZE_MAX: memory was short on the way. */
 static size_t lay_out(gpt_model *model, float *memory)
 {
     const gpt_config *g = &model->config;
-    size_t used = 0, N = g->batch * g->block, C = g->channels, P = model->parameter_count;
+    size_t used = 0, N = g->batch * g->block, P = model->parameter_count;
     model->parameters = take(memory, &used, P);
     model->weights = g->format == PRECISION_FP32 ? model->parameters : take(memory, &used, P);
     model->gradients = take(memory, &used, P);
-    model->embedded = take(memory, &used, N * C);
-    for (size_t l = 0; l < g->layers; l++) {
-        block_activations *a = &model->blocks[l];
-        *a = (block_activations){
-            .ln_1 = take(memory, &used, N * C),
-            .ln_1_mean = take(memory, &used, N),
-            .ln_1_rstd = take(memory, &used, N),
-            .qkv = take(memory, &used, N * 3 * C),
-            .att = take(memory, &used, N * g->heads * g->block),
-            .heads = take(memory, &used, N * C),
-            .attn_out = take(memory, &used, N * C),
-            .middle = take(memory, &used, N * C),
-            .ln_2 = take(memory, &used, N * C),
-            .ln_2_mean = take(memory, &used, N),
-            .ln_2_rstd = take(memory, &used, N),
-            .fc = take(memory, &used, N * 4 * C),
-            .gelu = take(memory, &used, N * 4 * C),
-            .mlp_out = take(memory, &used, N * C),
-            .out = take(memory, &used, N * C),
-        };
-    }
-    model->ln_f = take(memory, &used, N * C);
-    model->ln_f_mean = take(memory, &used, N);
-    model->ln_f_rstd = take(memory, &used, N);
-    model->logits = take(memory, &used, N * GPT_VOCAB);
-    model->d_logits = take(memory, &used, N * GPT_VOCAB);
-    model->d_stream = take(memory, &used, N * C);
-    model->d_branch = take(memory, &used, N * C);
-    model->d_narrow = take(memory, &used, N * C);
-    model->d_wide = take(memory, &used, N * 4 * C);
-    model->d_hidden = take(memory, &used, N * 4 * C);
-    model->scratch = take(memory, &used, larger(larger(4 * C * C, GPT_VOCAB * C), attention_scratch(g->block, C / g->heads)));
-    return used;
+    model->ones = take(memory, &used, N);
+    model->first_positions = (int32_t *)(void *)take(memory, &used, N);
+    model->scratch = take(memory, &used, scratch_needed(model));
+    size_t values = gpt_lay_out_values(model, memory ? memory + used : NULL);
+    return values == SIZE_MAX ? SIZE_MAX : used + values;
 }
 
-static void add_activation(gpt_model *model, const char *module, const char *name, size_t place, float *data, size_t count)
+/* The activations in the order in which the program makes them. */
+static int list_activations(gpt_model *model)
 {
-    gpt_activation *a = &model->activations[model->activation_count++];
-    snprintf(a->module, sizeof a->module, "%s", module);
-    snprintf(a->name, sizeof a->name, "%s", name);
-    a->position = (int32_t)place;
-    a->data = data;
-    a->count = count;
-}
-
-static void list_activations(gpt_model *model)
-{
-    const gpt_config *g = &model->config;
-    size_t N = g->batch * g->block, C = g->channels, last = PLACE_BLOCKS + g->layers * BLOCK_PLACES;
-    add_activation(model, "", "embedded", PLACE_EMBEDDED, model->embedded, N * C);
-    for (size_t l = 0; l < g->layers; l++) {
-        const block_activations *a = &model->blocks[l];
-        const struct {
-            const char *module, *name;
-            int place;
-            float *data;
-            size_t count;
-        } rows[BLOCK_ACTIVATIONS] = {
-            {".ln_1", "output", 2, a->ln_1, N * C},
-            {".attn", "qkv", 5, a->qkv, N * 3 * C},
-            {".attn", "probabilities", 6, a->att, N * g->heads * g->block},
-            {".attn", "heads", 7, a->heads, N * C},
-            {".attn", "output", 10, a->attn_out, N * C},
-            {"", "middle", 11, a->middle, N * C},
-            {".ln_2", "output", 14, a->ln_2, N * C},
-            {".mlp", "c_fc", 17, a->fc, N * 4 * C},
-            {".mlp", "gelu", 18, a->gelu, N * 4 * C},
-            {".mlp", "output", 21, a->mlp_out, N * C},
-            {"", "output", 22, a->out, N * C},
-        };
-        char module[24];
-        for (size_t k = 0; k < BLOCK_ACTIVATIONS; k++) {
-            snprintf(module, sizeof module, "h.%u%s", (unsigned)l, rows[k].module);
-            add_activation(model, module, rows[k].name, PLACE_BLOCKS + l * BLOCK_PLACES + (size_t)rows[k].place, rows[k].data,
-                           rows[k].count);
+    const gpt_program *p = &model->program;
+    model->activation_of = calloc((size_t)p->value_count, sizeof *model->activation_of);
+    model->activations = calloc((size_t)p->value_count, sizeof *model->activations);
+    if (!model->activation_of || !model->activations) return -1;
+    for (int i = 0; i < p->value_count; i++) model->activation_of[i] = -1;
+    for (int i = 0; i < p->op_count; i++) {
+        for (int k = 0; k < p->ops[i].out_count; k++) {
+            const gpt_value *v = &p->values[p->ops[i].out[k]];
+            if (v->role != ROLE_ACTIVATION || v->internal) continue;
+            model->activation_of[p->ops[i].out[k]] = (int)model->activation_count;
+            gpt_activation *a = &model->activations[model->activation_count++];
+            memcpy(a->module, v->module, sizeof a->module);
+            memcpy(a->name, v->name, sizeof a->name);
+            a->position = v->position;
+            a->data = v->data;
+            a->count = v->rows * v->columns;
+            a->value = p->ops[i].out[k];
         }
     }
-    add_activation(model, "ln_f", "output", last + 2, model->ln_f, N * C);
-    add_activation(model, "lm_head", "logits", last + 4, model->logits, N * GPT_VOCAB);
+    return 0;
+}
+
+/* Values that the trainer knows by name. A fault leaves them where they are. */
+static int find_values(gpt_model *model)
+{
+    const gpt_program *p = &model->program;
+    int embedded = gpt_find_value(p, "", "embedded"), logits = gpt_find_value(p, "lm_head", "logits");
+    model->tokens = gpt_find_value(p, "", "tokens");
+    model->positions = gpt_find_value(p, "", "positions");
+    model->key_mask = gpt_find_value(p, "", "key_mask");
+    model->targets = gpt_find_value(p, "", "targets");
+    model->loss_weights = gpt_find_value(p, "", "loss_weights");
+    if (embedded < 0 || logits < 0 || p->values[logits].gradient < 0) return -1;
+    model->embedded = p->values[embedded].data;
+    model->logits = p->values[logits].data;
+    model->d_logits = p->values[p->values[logits].gradient].data;
+    return 0;
+}
+
+static int build(gpt_model *model)
+{
+    gpt_config *g = &model->config;
+    model->tensors = calloc(5 + g->layers * BLOCK_TENSORS, sizeof *model->tensors);
+    if (!model->tensors) return -1;
+    list_tensors(model);
+    if (!gpt_program_build(&model->program, g, model->tensors, model->tensor_count)) return -1;
+    if (g->alter) g->alter(g->alter_ctx, &model->program, g);
+    if (!gpt_program_sound(&model->program)) return -1;
+    size_t floats = lay_out(model, NULL);
+    if (floats == SIZE_MAX || posix_memalign((void **)&model->memory, 64, floats * sizeof *model->memory) != 0) {
+        model->memory = NULL;
+        return -1;
+    }
+    for (size_t i = 0; i < floats; i++) model->memory[i] = 0.0f;
+    if (lay_out(model, model->memory) == SIZE_MAX || list_activations(model) != 0) return -1;
+    return find_values(model);
 }
 
 gpt_model *gpt_open(const gpt_config *config)
@@ -199,35 +187,26 @@ gpt_model *gpt_open(const gpt_config *config)
     if (!model) return NULL;
     model->config = *config;
     if (!config->layers || config->layers > GPT_LAYERS_MAX || !config->heads || !config->channels || !config->block ||
-        !config->batch || config->channels % config->heads)
-        goto failed;
-    model->tensors = calloc(5 + config->layers * BLOCK_TENSORS, sizeof *model->tensors);
-    model->blocks = calloc(config->layers, sizeof *model->blocks);
-    model->activations = calloc(3 + config->layers * BLOCK_ACTIVATIONS, sizeof *model->activations);
-    if (!model->tensors || !model->blocks || !model->activations) goto failed;
-    list_tensors(model);
-    size_t floats = lay_out(model, NULL);
-    if (posix_memalign((void **)&model->memory, 64, floats * sizeof *model->memory) != 0) {
-        model->memory = NULL;
-        goto failed;
+        !config->batch || config->channels % config->heads || build(model) != 0) {
+        gpt_close(model);
+        return NULL;
     }
-    for (size_t i = 0; i < floats; i++) model->memory[i] = 0.0f;
-    lay_out(model, model->memory);
-    list_activations(model);
+    for (size_t i = 0; i < config->batch * config->block; i++) {
+        model->ones[i] = 1.0f;
+        model->first_positions[i] = (int32_t)(i % config->block);
+    }
     draw_parameters(model);
     gpt_load_weights(model);
     return model;
-failed:
-    gpt_close(model);
-    return NULL;
 }
 
 void gpt_close(gpt_model *model)
 {
     if (!model) return;
     free(model->tensors);
-    free(model->blocks);
     free(model->activations);
+    free(model->activation_of);
+    gpt_program_release(&model->program);
     free(model->memory);
     free(model);
 }

@@ -15,6 +15,12 @@
 
 enum { GPT_VOCAB = 256, GPT_LAYERS_MAX = 1024 };
 
+/*
+ * Places along the dataflow, which order what the guard reports: tokens 0, wte and wpe 1 and 2, their sum 3, then so many a block.
+ * Tensors and activations have places of their own, between each other.
+ */
+enum { GPT_PLACE_EMBEDDED = 3, GPT_PLACE_BLOCKS = 4, GPT_BLOCK_PLACES = 24 };
+
 typedef struct gpt_config {
     size_t layers, heads, channels, block; /* L, NH, C, T */
     size_t batch;                          /* B: rows of one micro-step */
@@ -53,37 +59,6 @@ typedef enum block_tensor {
     BLOCK_TENSORS
 } block_tensor;
 
-/* What forward keeps of one block for backward, and for who wants to look. */
-typedef struct block_activations {
-    float *ln_1, *ln_1_mean, *ln_1_rstd; // (B,T,C) (B,T) (B,T)
-    float *qkv;                          // (B,T,3C)
-    float *att;                          // (B,NH,T,T)
-    float *heads;                        // (B,T,C)
-    float *attn_out;                     // (B,T,C)
-    float *middle;                       // (B,T,C) the residual stream after attention
-    float *ln_2, *ln_2_mean, *ln_2_rstd; // (B,T,C) (B,T) (B,T)
-    float *fc;                           // (B,T,4C)
-    float *gelu;                         // (B,T,4C)
-    float *mlp_out;                      // (B,T,C)
-    float *out;                          // (B,T,C) the residual stream after the MLP
-} block_activations;
-
-/* Activations of a block in the order in which they appear; in gpt_model.activations they follow the embedding. */
-typedef enum block_activation {
-    LN_1_OUT,
-    QKV,
-    ATT,
-    HEADS,
-    ATTN_OUT,
-    MIDDLE,
-    LN_2_OUT,
-    FC,
-    GELU,
-    MLP_OUT,
-    BLOCK_OUT,
-    BLOCK_ACTIVATIONS
-} block_activation;
-
 /* A named activation, for checks of the forward pass. */
 typedef struct gpt_activation {
     char module[GPT_MODULE_MAX], name[GPT_NAME_MAX];
@@ -112,10 +87,13 @@ typedef struct gpt_model {
     float *weights;    /* the same, rounded to the format; what forward and backward use. In fp32 it is `parameters` itself */
     float *gradients;  /* FP32 sums over the micro-steps since they were set to 0 */
     gpt_program program;
-    gpt_run_shape shape;         /* of the last gpt_forward */
-    float *embedded, *logits;    // (B,T,C) (B,T,V)
-    float *d_logits;             // (B,T,V), there from backward until the next forward
-    gpt_activation *activations; /* activation_count of them, along the dataflow */
+    gpt_run_shape shape;                                    /* of the last gpt_forward */
+    float *embedded, *logits;                               // (B,T,C) (B,T,V)
+    float *d_logits;                                        // (B,T,V), there from backward until the next forward
+    int tokens, positions, key_mask, targets, loss_weights; /* values of the batch */
+    float *ones;                                            /* (B,T) of 1: weights and key mask that were not given */
+    int32_t *first_positions;                               // (B,T) 0, 1, ..., T-1 in each row
+    gpt_activation *activations;                            /* activation_count of them, along the dataflow */
     size_t activation_count;
     int *activation_of; /* [program.value_count] index into activations, or -1 */
     gpt_watch *watch;   /* NULL: nobody looks */
@@ -123,12 +101,6 @@ typedef struct gpt_model {
     gpt_heard *heard; /* NULL: nobody listens */
     void *listener;
     float *scratch;
-    float *ones;        /* (B,T) of 1: weights and key mask that were not given */
-    int32_t *positions; // (B,T) 0, 1, ..., T-1, ...
-    uint32_t *row_ids;  // (B)
-    block_activations *blocks;
-    float *ln_f, *ln_f_mean, *ln_f_rstd;                       // (B,T,C) (B,T) (B,T)
-    float *d_stream, *d_branch, *d_narrow, *d_wide, *d_hidden; // (B,T,C) (B,T,C) (B,T,C) (B,T,4C) (B,T,4C)
     double loss;
     float *memory; /* the one allocation behind all arrays above that are not another's */
 } gpt_model;
@@ -160,11 +132,12 @@ void gpt_forward(gpt_model *model, gpt_input input, gpt_place place, double d_lo
 /* After gpt_forward, with the same input and place. Adds to model->gradients. */
 void gpt_backward(gpt_model *model, gpt_input input, gpt_place place);
 
-/* For forward and backward. */
-float *gpt_block_tensor(const gpt_model *model, float *flat, size_t layer, block_tensor which);
-/* The random stream of one dropout site. */
-rng_stream gpt_drop_stream(const gpt_model *model, gpt_place place, rng_site site, size_t layer);
-float gpt_branch_gain(const gpt_model *model, size_t layer, gpt_place place);
+/*
+ * Give every value its memory, and say how many floats that takes from `memory` on (NULL: only count). What is there before the program
+ * keeps its place, and so do activations that are not internal; of the others, those whose lives do not overlap share. SIZE_MAX when
+ * memory for the bookkeeping is short.
+ */
+size_t gpt_lay_out_values(gpt_model *model, float *memory);
 
 /* The list of operators of a model of this shape, before anybody alters it. False when memory is short; release it either way. */
 bool gpt_program_build(gpt_program *program, const gpt_config *config, const gpt_tensor *tensors, size_t tensor_count);

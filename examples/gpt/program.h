@@ -269,6 +269,8 @@ int gpt_splice(gpt_program *program, int value, const gpt_op *op, const char *ma
 typedef enum gpt_saves { SAVES_NOTHING, SAVES_INPUT, SAVES_OUTPUT } gpt_saves;
 bool gpt_backward_form(gpt_kind kind, gpt_kind *backward, gpt_saves *saves);
 
+/* Every input is there before the program or made earlier in it, and every value is made once at most. */
+bool gpt_program_sound(const gpt_program *program);
 void gpt_program_release(gpt_program *program);
 
 #endif

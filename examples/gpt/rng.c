@@ -78,13 +78,14 @@ uint64_t rng_hash(const rng_stream *stream)
 GPT_CLONES void dropout(const rng_stream *stream, uint64_t first, float probability, float *x, size_t n)
 {
     uint32_t words[CHUNK];
-    uint32_t threshold = (uint32_t)((double)probability * 4294967296.0);
-    float kept = 1.0f / (1.0f - probability);
+    /* At 1 the scale is 1/0 and nothing is kept: 0/0 for all. Below 1 it is finite, and 0 times it is 0. */
+    float scale = 1.0f / (1.0f - probability), dropped = 0.0f * scale, kept = probability < 1.0f ? scale : dropped;
+    uint32_t threshold = probability < 1.0f ? (uint32_t)((double)probability * 4294967296.0) : UINT32_MAX;
     uint32_t block = (uint32_t)(first / 4);
     if (!(probability > 0.0f)) return;
     for (size_t i = 0; i < n; i += CHUNK, block += LANES) {
         size_t count = n - i < CHUNK ? n - i : CHUNK;
         philox_lanes(stream, block, words);
-        for (size_t k = 0; k < count; k++) x[i + k] *= words[k] >= threshold ? kept : 0.0f;
+        for (size_t k = 0; k < count; k++) x[i + k] *= words[k] >= threshold ? kept : dropped;
     }
 }
