@@ -123,9 +123,9 @@ typedef struct gpt_input {
 } gpt_input;
 
 /*
- * Leaves the mean loss over valid targets in model->loss. The fault switch multiplies what the middle block's MLP adds to the stream
- * by activation_gain to the power of the step: growth as a diverging run has it, which passes 65504 after some steps and becomes Inf
- * in fp16. The gradient of the loss, which backward begins with, is d_loss (loss scale over accumulation).
+ * Leaves the mean loss over valid targets in model->loss. The fault switch multiplies what the middle block's MLP adds to the
+ * stream by activation_gain to the power of the step: growth as a diverging run has it, which passes 65504 after some steps and
+ * becomes Inf in fp16. The gradient of the loss, which backward begins with, is d_loss (loss scale over accumulation).
  */
 void gpt_forward(gpt_model *model, gpt_input input, gpt_place place, double d_loss);
 
@@ -133,9 +133,9 @@ void gpt_forward(gpt_model *model, gpt_input input, gpt_place place, double d_lo
 void gpt_backward(gpt_model *model, gpt_input input, gpt_place place);
 
 /*
- * Give every value its memory, and say how many floats that takes from `memory` on (NULL: only count). What is there before the program
- * keeps its place, and so do activations that are not internal; of the others, those whose lives do not overlap share. SIZE_MAX when
- * memory for the bookkeeping is short.
+ * Give every value its memory, and say how many floats that takes from `memory` on (NULL: only count). What is there before the
+ * program keeps its place, and so do activations that are not internal; of the others, those whose lives do not overlap share.
+ * SIZE_MAX when memory for the bookkeeping is short.
  */
 size_t gpt_lay_out_values(gpt_model *model, float *memory);
 

@@ -2,7 +2,8 @@
  * ops.h: run one operator of a program.
  *
  * Each kind is a plain function of arrays (ops_elementwise.c, ops_rows.c, ops_layers.c, ops_attention.c), found in a table by its
- * number. Every sum runs in FP32 and in an order that the source fixes; gpt_op_run then rounds each output to the format of its value.
+ * number. Every sum runs in FP32 and in an order that the source fixes; gpt_op_run then rounds each output to the format of its
+ * value.
  */
 #ifndef GPT_OPS_H
 #define GPT_OPS_H

@@ -1,6 +1,6 @@
 /*
- * ops_attention.c: what attention is made of besides its softmax. qkv(B,T,3C) holds query, key and value side by side; NH heads have HS = C / NH
- * channels each. scratch: (HS,T), keys or values transposed.
+ * ops_attention.c: what attention is made of besides its softmax. qkv(B,T,3C) holds query, key and value side by side; NH heads
+ * have HS = C / NH channels each. scratch: (HS,T), keys or values transposed.
  */
 #include "matmul.h"
 #include "ops.h"

@@ -6,7 +6,8 @@
 
 /* ---- embedding --------------------------------------------------------------------------------------------------------------- */
 
-/* A token outside the table has no row. Its output becomes NaN: made-up numbers would hide what the input check is about to report. */
+/* A token outside the table has no row. Its output becomes NaN: made-up numbers would hide what the
+ * input check is about to report. */
 void op_embedding(const op_call *c)
 {
     const int32_t *tokens = integers_of(c, 0);

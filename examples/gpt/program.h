@@ -109,8 +109,8 @@ typedef enum gpt_kind {
 } gpt_kind;
 
 /*
- * How many inputs and outputs an operator has depends on the kind. A backward form may be asked for its first outputs alone: it makes
- * as many as out_count says.
+ * How many inputs and outputs an operator has depends on the kind. A backward form may be asked for its first outputs alone: it
+ * makes as many as out_count says.
  */
 typedef enum gpt_spread {
     SPREAD_SAME,   /* one to one */
@@ -207,9 +207,9 @@ typedef struct gpt_program {
 /* The number x of an operator at this place: trigger and growth applied. */
 double gpt_op_number(const gpt_op *op, gpt_place place);
 /*
- * What a dropout multiplies the `count` elements of its input with: 1 / (1 - probability), or 0. Draws belong to the row that a sample
- * had in the whole batch: sample r of n elements begins with draw r * n, n rounded up to a multiple of 4; where a sample has (NH,T,T)
- * elements, each head begins on a multiple of 4. A probability of 1 keeps nothing, and what it multiplies with is 0/0.
+ * What a dropout multiplies the `count` elements of its input with: 1 / (1 - probability), or 0. Draws belong to the row that a
+ * sample had in the whole batch: sample r of n elements begins with draw r * n, n rounded up to a multiple of 4; where a sample has
+ * (NH,T,T) elements, each head begins on a multiple of 4. A probability of 1 keeps nothing, and what it multiplies with is 0/0.
  */
 void gpt_drop_factors(const gpt_op *op, const gpt_run_shape *shape, double probability, float *factors, size_t count);
 size_t gpt_value_rows(const gpt_value *value, const gpt_run_shape *shape);
@@ -259,8 +259,9 @@ void gpt_remove_op(gpt_program *program, int at);
 void gpt_replace_input(gpt_program *program, int from, int value, int with);
 
 /*
- * Put an operator of one input (elementwise, x and y set; in and out are filled here) between a value and all that reads it, and its
- * backward form between their gradients. The operator gets a value of its own, named `made`, with the shape and format of the first.
+ * Put an operator of one input (elementwise, x and y set; in and out are filled here) between a value and all that reads it, and
+ * its backward form between their gradients. The operator gets a value of its own, named `made`, with the shape and format of the
+ * first.
  * Returns the index of that value. A value whose gradient is that of a sum is changed before the sum.
  */
 int gpt_splice(gpt_program *program, int value, const gpt_op *op, const char *made);

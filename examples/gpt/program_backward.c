@@ -1,6 +1,6 @@
 /*
- * program_backward.c: the backward half: each operator undoes one of forward, from the loss to the embeddings. A sum hands its gradient
- * on to what it sums without an operator; where the stream was read twice, its two gradients are added.
+ * program_backward.c: the backward half: each operator undoes one of forward, from the loss to the embeddings. A sum hands its
+ * gradient on to what it sums without an operator; where the stream was read twice, its two gradients are added.
  */
 #include "program_build.h"
 

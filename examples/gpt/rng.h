@@ -42,7 +42,8 @@ uint64_t rng_hash(const rng_stream *stream);
 
 /*
  * Dropout in place: x[i] becomes x[i] * 0 with the given probability, else x[i] / (1 - probability). It multiplies, as torch does,
- * so that a NaN stays visible; a probability of 1 drops all, and 0/0 is what is left. Calling it on the gradient with the same stream is the backward pass.
+ * so that a NaN stays visible; a probability of 1 drops all, and 0/0 is what is left. Calling it on the gradient with the same
+ * stream is the backward pass.
  * first  number of the first element within the stream; a multiple of 4.
  */
 void dropout(const rng_stream *stream, uint64_t first, float probability, float *x, size_t n);
