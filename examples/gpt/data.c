@@ -55,6 +55,14 @@ void batch_close(batch *b)
     *b = (batch){0};
 }
 
+void batch_blank(batch *b, size_t at)
+{
+    b->tokens[at] = ' ';
+    b->targets[at] = GPT_IGNORE;
+    b->weights[at] = 0.0f;
+    b->key_mask[at] = 1.0f;
+}
+
 /* Where window w of the step begins, or -1. Draw k of a row lies behind those of all rows before it. */
 static int64_t draw_window(const batch *b, uint64_t begins, const rng_stream *stream, size_t row, left_out *out)
 {

@@ -33,6 +33,8 @@ void dataset_close(dataset *data);
 
 int batch_open(batch *b, size_t micro_steps, size_t rows, size_t columns);
 void batch_close(batch *b);
+/* Put a token in this place that does no harm: a space, whose label is ignored. */
+void batch_blank(batch *b, size_t at);
 
 /* All batches of a step on a rank: a function of data, seed, step and rank alone. */
 void batch_draw(batch *b, const dataset *data, uint64_t seed, int64_t step, int32_t rank);

@@ -65,8 +65,9 @@ void *gradients_local(const gradients *g, const gpt_tensor *tensor)
     return g->half ? (void *)(g->half + tensor->offset) : (void *)(g->full + tensor->offset);
 }
 
-void gradients_blow_up(gradients *g, const gpt_tensor *tensor)
+void gradients_blow_up_middle(gradients *g, const gpt_model *model)
 {
+    const gpt_tensor *tensor = &model->tensors[2 + model->config.layers / 2 * BLOCK_TENSORS + C_FC_WEIGHT];
     float huge = 0.75f * precision_max(g->format);
     if (g->half)
         g->half[tensor->offset] = precision_pack_one(g->format, g->format == PRECISION_BF16 ? round_bf16(huge) : round_fp16(huge));

@@ -37,7 +37,8 @@ void gradients_widen(gradients *g);
 
 /* Where the local gradient of a tensor lies while it waits for the collective. */
 void *gradients_local(const gradients *g, const gpt_tensor *tensor);
-/* Fault switch: make one element three quarters of the largest finite value, so that it is finite here and its sum is not. */
-void gradients_blow_up(gradients *g, const gpt_tensor *tensor);
+/* Fault switch: make one element of a tensor of the middle block three quarters of the largest finite value, so that it is finite
+ * here and its sum is not. */
+void gradients_blow_up_middle(gradients *g, const gpt_model *model);
 
 #endif

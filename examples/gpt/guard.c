@@ -135,7 +135,8 @@ fb_status guard_open(guard *g, const options *o, gpt_model *model, adamw *optimi
     g->local = calloc(g->n, sizeof *g->local);
     g->reduced = calloc(g->n, sizeof *g->reduced);
     g->state = calloc(3 * g->n + 1, sizeof *g->state);
-    if (!g->local || !g->reduced || !g->state) {
+    g->mask = calloc(o->model.batch * o->model.block, sizeof *g->mask);
+    if (!g->local || !g->reduced || !g->state || !g->mask) {
         snprintf(err->message, sizeof err->message, "open the guard: no memory for the views of %zu tensors", g->n);
         return FB_E_NOMEM;
     }
@@ -154,6 +155,7 @@ void guard_close(guard *g)
     free(g->local);
     free(g->reduced);
     free(g->state);
+    free(g->mask);
     free(g->activations);
     free(g->narrow);
     *g = (guard){0};

@@ -23,6 +23,7 @@ typedef struct guard {
     fb_error watched_error;
     precision format;
     uint32_t tokens, weights;
+    uint8_t *mask; /* a micro-step's key mask as integers, while it is checked */
     fb_view loss;
 } guard;
 

@@ -7,7 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum option_kind { TEXT, SIZE, INTEGER, REAL, SINGLE, SEED, SET, CLEAR, PRECISION, STATE, CHECK } option_kind;
+typedef enum option_kind {
+    TEXT,
+    SIZE,
+    INTEGER,
+    REAL,
+    SINGLE,
+    SEED,
+    SET,
+    CLEAR,
+    PRECISION,
+    STATE,
+    CHECK,
+    FAULT,
+    LOCATE,
+    STRATEGY
+} option_kind;
 
 typedef struct option_row {
     const char *name;
@@ -51,6 +66,11 @@ static const option_row ROWS[] = {
     {"--inject", TEXT, AT(inject), 0, 0},
     {"--activation-gain", SINGLE, AT(model.activation_gain), 1e-6, 1e6},
     {"--gradient-blowup", INTEGER, AT(gradient_blowup), 0, 1e9},
+    {"--fault", FAULT, AT(faults), 0, 0},
+    {"--locate", LOCATE, AT(locate), 0, 0},
+    {"--strategy", STRATEGY, AT(bisect), 0, 0},
+    {"--bundle-max", INTEGER, AT(bundle_max), 1, 1e6},
+    {"--keep-state", SET, AT(keep_state), 0, 0},
     {"--help", SET, AT(help), 0, 0},
     {"-h", SET, AT(help), 0, 0},
 };
@@ -99,12 +119,20 @@ static const char HELP[] =
     "  --max-skips N          bad updates in a row that are skipped before the run halts (3)\n"
     "  --dir DIR              folder that holds firstbad's runs (firstbad-runs)\n"
     "  --inject SPEC          let the guard inject a fault, for example grad-inf@step=20,rank=1,site=h.2.mlp\n"
+    "When an update was bad\n"
+    "  --locate WHAT          all (default), none, or some of replay,search,cause,other,minimise,evidence,bundle: replay the step\n"
+    "                         from memory, name the operator, say why, try other ranks, make the batch small, keep the witness,\n"
+    "                         keep a bundle that others can replay. FIRSTBAD_LOCATE says the same\n"
+    "  --strategy S           sweep (default) or bisect; FIRSTBAD_STRATEGY says the same\n"
+    "  --bundle-max MIB       state that a bundle takes in; what is larger is referred to by its checkpoint (256)\n"
+    "  --keep-state           copy the state before each update, so that what is found after one can be replayed as well\n"
     "Faults that are real: nothing is injected, the arithmetic itself overflows\n"
     "  --activation-gain X    multiply what the middle block's MLP adds by X to the power of the step: activations grow until "
     "fp16\n"
     "                         cannot hold them\n"
     "  --gradient-blowup STEP at this step each rank's gradient of one element is finite and so large that the sum over ranks is "
     "not\n"
+    "  --fault SPEC           up to 4, for example mask-full-row@step=5,rank=1; \"list\" prints all of them\n"
     "\n"
     "Exit code: 0 trained to the end; 1 halted by firstbad; 2 wrong use; 3 a file or MPI failed.\n";
 
@@ -142,6 +170,48 @@ static int read_word(const char *value, const char *const words[], size_t count,
     return -1;
 }
 
+/* "replay,search" as bits. */
+static int read_parts(const char *text, int *parts)
+{
+    static const struct {
+        const char *word;
+        int bits;
+    } words[] = {{"all", LOCATE_ALL},           {"none", 0},
+                 {"replay", LOCATE_REPLAY},     {"search", LOCATE_SEARCH},
+                 {"cause", LOCATE_CAUSE},       {"other", LOCATE_OTHER},
+                 {"minimise", LOCATE_MINIMISE}, {"evidence", LOCATE_EVIDENCE},
+                 {"bundle", LOCATE_BUNDLE}};
+    *parts = 0;
+    for (;;) {
+        size_t length = strcspn(text, ","), k = 0;
+        while (k < sizeof words / sizeof *words && (strlen(words[k].word) != length || strncmp(words[k].word, text, length) != 0))
+            k++;
+        if (k == sizeof words / sizeof *words) return -1;
+        *parts |= words[k].bits;
+        if (!text[length]) return 0;
+        text += length + 1;
+    }
+}
+
+static int read_locate(options *o, const char *name, const char *value, char *message, size_t bytes)
+{
+    if (read_parts(value, &o->locate) == 0) return 0;
+    return bad(message, bytes, name, value, "all, none, or words out of replay,search,cause,other,minimise,evidence,bundle");
+}
+
+static int read_strategy(options *o, const char *name, const char *value, char *message, size_t bytes)
+{
+    if (read_word(value, (const char *const[]){"sweep", "bisect"}, 2, &o->bisect) == 0) return 0;
+    return bad(message, bytes, name, value, "sweep or bisect");
+}
+
+static int read_fault(options *o, const char *value, char *message, size_t bytes)
+{
+    if (strcmp(value, "list") != 0) return faults_read(&o->faults, value, message, bytes);
+    o->list_faults = 1;
+    return 0;
+}
+
 static int store(const option_row *row, options *o, const char *value, char *message, size_t bytes)
 {
     char *at = (char *)o + row->at, *end, expected[96];
@@ -171,6 +241,9 @@ static int store(const option_row *row, options *o, const char *value, char *mes
         if (strcmp(value, "forward") != 0) return bad(message, bytes, row->name, value, "forward");
         o->check_forward = 1;
         return 0;
+    case FAULT: return read_fault(o, value, message, bytes);
+    case LOCATE: return read_locate(o, row->name, value, message, bytes);
+    case STRATEGY: return read_strategy(o, row->name, value, message, bytes);
     default: break;
     }
     if (read_number(row, value, &number) != 0) {
@@ -194,6 +267,15 @@ static int check_together(const options *o, char *message, size_t bytes)
     return 0;
 }
 
+/* What `firstbad run` sets; an option of the command line is read later, and wins. */
+static int read_environment(options *o, char *message, size_t bytes)
+{
+    const char *locate = getenv("FIRSTBAD_LOCATE"), *strategy = getenv("FIRSTBAD_STRATEGY");
+    if (locate && *locate && read_locate(o, "FIRSTBAD_LOCATE", locate, message, bytes) != 0) return -1;
+    if (strategy && *strategy && read_strategy(o, "FIRSTBAD_STRATEGY", strategy, message, bytes) != 0) return -1;
+    return 0;
+}
+
 int options_read(options *o, int argc, char **argv, char *message, size_t bytes)
 {
     *o = (options){
@@ -214,7 +296,10 @@ int options_read(options *o, int argc, char **argv, char *message, size_t bytes)
         .scale_growth_interval = 2000,
         .check_state = STATE_SAMPLED,
         .guard = 1,
+        .locate = LOCATE_ALL,
+        .bundle_max = 256,
     };
+    if (read_environment(o, message, bytes) != 0) return -1;
     for (int i = 1; i < argc; i++) {
         const option_row *row = NULL;
         for (size_t k = 0; k < sizeof ROWS / sizeof *ROWS; k++)

@@ -2,7 +2,20 @@
 #ifndef GPT_OPTIONS_H
 #define GPT_OPTIONS_H
 
+#include "faults.h"
 #include "model.h"
+
+/* What is done when an update was bad; the first six are FB_LOCATE_* of firstbad/locate.h. */
+enum {
+    LOCATE_REPLAY = 1,
+    LOCATE_SEARCH = 2,
+    LOCATE_CAUSE = 4,
+    LOCATE_OTHER = 8,
+    LOCATE_MINIMISE = 16,
+    LOCATE_EVIDENCE = 32,
+    LOCATE_BUNDLE = 64,
+    LOCATE_ALL = 127
+};
 
 typedef enum state_check { STATE_NONE, STATE_SAMPLED, STATE_FULL } state_check;
 
@@ -19,9 +32,18 @@ typedef struct options {
     int64_t scale_growth_interval;
     state_check check_state;
     int check_forward, guard, help;
+    faults faults;
+    int list_faults;
+    int locate;         /* LOCATE_* */
+    int bisect;         /* 1: halve, 0: sweep */
+    int64_t bundle_max; /* MiB of a rank's part of a bundle */
+    int keep_state;     /* copy the state before each update, so that a finding after it can be replayed */
 } options;
 
-/* 0; or -1 with a sentence in `message`. Text that is kept points into argv. */
+/*
+ * 0; or -1 with a sentence in `message`. Text that is kept points into argv. FIRSTBAD_LOCATE and FIRSTBAD_STRATEGY stand for --locate
+ * and --strategy where these are not given.
+ */
 int options_read(options *o, int argc, char **argv, char *message, size_t message_bytes);
 void options_help(void);
 

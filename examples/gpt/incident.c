@@ -1,0 +1,285 @@
+/* incident.c: see incident.h. */
+#include "incident.h"
+#include "capture.h"
+#include "finding.h"
+#include "located.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the state before an update -------------------------------------------------------------------------------------------------- */
+
+int incident_open(kept_state *kept, const gpt_model *model)
+{
+    size_t n = model->parameter_count;
+    kept->step = -1;
+    kept->parameters = calloc(3 * n, sizeof *kept->parameters);
+    if (!kept->parameters) return -1;
+    kept->exp_avg = kept->parameters + n;
+    kept->exp_avg_sq = kept->parameters + 2 * n;
+    return 0;
+}
+
+void incident_close(kept_state *kept)
+{
+    free(kept->parameters);
+    *kept = (kept_state){.step = -1};
+}
+
+void incident_keep_state(trainer *t, int64_t step, const outcome *out)
+{
+    kept_state *kept = &t->kept;
+    size_t bytes = t->model->parameter_count * sizeof *kept->parameters;
+    if (!kept->parameters) return;
+    memcpy(kept->parameters, t->model->parameters, bytes);
+    memcpy(kept->exp_avg, t->optimizer.exp_avg, bytes);
+    memcpy(kept->exp_avg_sq, t->optimizer.exp_avg_sq, bytes);
+    kept->updates = t->optimizer.updates;
+    kept->step = step;
+    kept->scale = out->scale;
+    kept->learning_rate = out->learning_rate;
+}
+
+/* ---- nothing may change ---------------------------------------------------------------------------------------------------------- */
+
+/* A digest of all that a replay could spoil. */
+static uint64_t living_state(const trainer *t)
+{
+    const gpt_model *m = t->model;
+    const batch *b = &t->batch;
+    fb_scaler_state scaler = {0};
+    size_t windows = b->micro_steps * b->rows * b->columns;
+    uint64_t hash =
+        capture_digest(m->parameters, t->optimizer.exp_avg, t->optimizer.exp_avg_sq, m->parameter_count, t->optimizer.updates);
+    (void)fb_run_scaler_get(t->guard.run, &scaler, NULL);
+    hash = capture_mix(hash, m->weights, m->parameter_count * sizeof *m->weights);
+    hash = capture_mix(hash, m->gradients, m->parameter_count * sizeof *m->gradients);
+    if (t->gradients.half) hash = capture_mix(hash, t->gradients.half, m->parameter_count * sizeof *t->gradients.half);
+    hash = capture_mix(hash, &scaler.scale, sizeof scaler.scale);
+    hash = capture_mix(hash, &scaler.growth_tracker, sizeof scaler.growth_tracker);
+    hash = capture_mix(hash, &scaler.hysteresis_left, sizeof scaler.hysteresis_left);
+    hash = capture_mix(hash, b->tokens, windows * sizeof *b->tokens);
+    hash = capture_mix(hash, b->targets, windows * sizeof *b->targets);
+    return capture_mix(hash, b->weights, windows * sizeof *b->weights);
+}
+
+static void must_be_as_before(const trainer *t, uint64_t before)
+{
+    if (!agree(t, living_state(t) != before)) return;
+    fprintf(stderr,
+            "firstbad-gpt: rank %d: a replay changed the state of the training; that must never be, and the job ends here\n",
+            t->rank);
+    MPI_Abort(t->comm, EXIT_FAILED);
+}
+
+/* ---- what a replay starts from --------------------------------------------------------------------------------------------------- */
+
+static replay_start start_of(const trainer *t, int64_t step, const finding *f, double scale, double learning_rate)
+{
+    return (replay_start){.options = &t->options,
+                          .optimizer = &t->optimizer,
+                          .finding = *f,
+                          .step = step,
+                          .rank = t->rank,
+                          .world = t->world,
+                          .scale = scale,
+                          .learning_rate = learning_rate,
+                          .parameters = t->model->parameters,
+                          .exp_avg = t->optimizer.exp_avg,
+                          .exp_avg_sq = t->optimizer.exp_avg_sq,
+                          .updates = t->optimizer.updates,
+                          .batch = &t->batch};
+}
+
+static void case_folder(const trainer *t, const fb_verdict *verdict, char out[GPT_PATH_MAX])
+{
+    snprintf(out, GPT_PATH_MAX, "%s/cases/%s", fb_run_folder(t->guard.run), verdict->case_id);
+}
+
+static const char *run_id_of(const trainer *t)
+{
+    const char *folder = fb_run_folder(t->guard.run), *slash = strrchr(folder, '/');
+    return slash ? slash + 1 : folder;
+}
+
+static void write_bundle(const trainer *t, const replay_start *start, const minimal_batch *minimal, const fb_verdict *verdict)
+{
+    char folder[GPT_PATH_MAX], path[GPT_PATH_MAX + 16];
+    fb_error err = {0};
+    case_folder(t, verdict, folder);
+    snprintf(path, sizeof path, "%s/%s", folder, minimal ? "bundle-min" : "bundle");
+    if (capture_write(t, start, minimal, path, verdict->case_id, run_id_of(t), &err) != 0 && err.message[0])
+        fprintf(stderr, "firstbad-gpt: rank %d: no bundle was kept: %s\n", t->rank, err.message);
+}
+
+/* ---- words ----------------------------------------------------------------------------------------------------------------------- */
+
+static void words_of(const trainer *t, const fb_verdict *v, const replay_start *s, char headline[256], char next[128],
+                     char line[512])
+{
+    const char *why = s->finding.boundary == FB_ENTRY || s->finding.boundary == FB_UPDATE ? "a state that is not finite"
+                      : s->finding.boundary == FB_INPUT                                   ? "a bad batch"
+                      : s->finding.boundary == FB_FORWARD                                 ? "a non-finite activation"
+                      : s->finding.boundary == FB_LOSS                                    ? "a non-finite loss"
+                                                                                          : "a non-finite gradient";
+    int64_t left = t->options.max_skips > 0 ? t->options.max_skips : 3;
+    if (v->action == FB_PROCEED)
+        snprintf(headline, 256, "step %lld is applied although it is bad, as was asked for: %s on rank %d", (long long)v->step, why,
+                 s->finding.rank);
+    else
+        snprintf(headline, 256, "step %lld was not applied on any of %d rank%s: %s on rank %d", (long long)v->step, t->world,
+                 t->world == 1 ? "" : "s", why, s->finding.rank);
+    if (v->action == FB_HALT) snprintf(next, 128, "the run halts here");
+    else if (v->action == FB_PROCEED) snprintf(next, 128, "training goes on, unguarded (observe)");
+    else snprintf(next, 128, "skipped %d of at most %lld in a row; training goes on", v->consecutive_skips, (long long)left);
+    snprintf(line, 512, "%.300s/cases/%s      firstbad why %s", fb_run_folder(t->guard.run), v->case_id, v->case_id);
+}
+
+static const char *spread_of(const fb_verdict *v, const finding *f)
+{
+    if (v->action == FB_PROCEED) return "collective: it goes there next   parameters: the update is applied";
+    if (f->boundary == FB_REDUCED_GRAD) return "collective: it came out of it   parameters: no   optimizer state: no";
+    if (f->boundary == FB_ENTRY || f->boundary == FB_UPDATE)
+        return "collective: no   parameters or optimizer state: yes, before the step";
+    return "collective: no, gated before it   parameters: no   optimizer state: no";
+}
+
+/* One rank speaks: that on which the first bad number was made, or found. */
+static int speaks(const trainer *t, const fb_locate_result *q, const finding *f)
+{
+    return t->rank == (q->owner >= 0 && q->owner < t->world ? q->owner : f->rank);
+}
+
+/* ---- locate ---------------------------------------------------------------------------------------------------------------------- */
+
+static int32_t first_step(const trainer *t, int64_t step)
+{
+    return step != t->first ? 0 : t->parent >= 0 ? 2 : 1;
+}
+
+static void locate_from(trainer *t, const replay_start *start, const fb_verdict *verdict, double since)
+{
+    char folder[GPT_PATH_MAX], headline[256], next[128], line[512];
+    fb_locate_result result = FB_LOCATE_RESULT_INIT;
+    fb_locate_config config;
+    fb_error err = {0};
+    fb_status status;
+    replay r;
+    case_folder(t, verdict, folder);
+    if (replay_open(&r, start, t->comm) != 0) {
+        complain(t, 0, "the bad step cannot be replayed: no memory for a second model");
+        return;
+    }
+    config = located_config(t, &r, folder);
+    config.sample_ids = start->batch->offsets + (size_t)start->finding.micro_step * start->batch->rows;
+    config.first_step_of_attempt = first_step(t, start->step);
+    status = fb_locate_run(&config, &result, &err);
+    if (err.message[0]) fprintf(stderr, "firstbad-gpt: rank %d: locate: %s\n", t->rank, err.message);
+    if (status == FB_OK && result.rows_needed && result.rows && t->options.locate & LOCATE_BUNDLE) {
+        minimal_batch minimal = {result.rows, result.rows_needed, result.keep};
+        write_bundle(t, start, &minimal, verdict);
+    }
+    words_of(t, verdict, start, headline, next, line);
+    if (status == FB_OK && speaks(t, &result, &start->finding)) {
+        located_words words = {headline, next, spread_of(verdict, &start->finding), line, MPI_Wtime() - since};
+        located_print(&result, &start->finding, &words);
+    }
+    fb_locate_release(&result);
+    replay_close(&r);
+}
+
+/* Does a replay of this show the finding? One replay, nothing written. */
+static int shows(const trainer *t, const replay_start *start)
+{
+    fb_locate_result result = FB_LOCATE_RESULT_INIT;
+    fb_locate_config config;
+    replay r;
+    int seen = 0;
+    if (replay_open(&r, start, t->comm) != 0) return 0;
+    config = located_config(t, &r, NULL);
+    config.parts = FB_LOCATE_REPLAY;
+    config.times = 1;
+    if (fb_locate_run(&config, &result, NULL) == FB_OK) seen = result.reproduced > 0;
+    fb_locate_release(&result);
+    replay_close(&r);
+    return seen;
+}
+
+/*
+ * A state that is bad on entry may have been made by the update before. Where the state before that was kept and is finite, that
+ * update is replayed, and is the one that is located if it makes the bad number again. 1: *start is that update's.
+ */
+static int blame_update(trainer *t, const finding *f, replay_start *start)
+{
+    const kept_state *kept = &t->kept;
+    finding bad;
+    int whole;
+    if (f->boundary >= FB_CHECKPOINT || !kept->parameters || kept->step < 0 || finding_in_state(t, &bad) != 0) return 0;
+    whole = !finding_bad_floats(kept->parameters, 3 * t->model->parameter_count);
+    if (agree(t, !whole)) return 0;
+    if (agree(t, trainer_draw(t, kept->step) != 0)) return 0;
+    *start = start_of(t, kept->step, &bad, kept->scale, kept->learning_rate);
+    start->parameters = kept->parameters;
+    start->exp_avg = kept->exp_avg;
+    start->exp_avg_sq = kept->exp_avg_sq;
+    start->updates = kept->updates;
+    return shows(t, start);
+}
+
+static void locate(trainer *t, int64_t step, const fb_verdict *verdict, const outcome *out)
+{
+    double since = MPI_Wtime();
+    uint64_t before = living_state(t);
+    finding f;
+    replay_start start;
+    if (finding_of(t, verdict, &f) != 0) {
+        complain(t, 0, "no tensor was found bad: there is nothing to replay");
+        return;
+    }
+    if (!blame_update(t, &f, &start)) {
+        if (t->kept.step >= 0) (void)trainer_draw(t, step); /* the batch of the update before was drawn to look at it */
+        start = start_of(t, step, &f, out->scale, out->learning_rate);
+    }
+    if (t->options.locate & LOCATE_BUNDLE) write_bundle(t, &start, NULL, verdict);
+    if (t->options.locate & LOCATE_ALL & ~LOCATE_BUNDLE) locate_from(t, &start, verdict, since);
+    if (start.step != step) (void)trainer_draw(t, step);
+    must_be_as_before(t, before);
+}
+
+/* ---- probing --------------------------------------------------------------------------------------------------------------------- */
+
+/* Two skips in a row that look like probing: the same batch in FP32 tells an overflow of the scale from a fault. */
+static void probe(trainer *t, int64_t step, const fb_verdict *verdict, const outcome *out)
+{
+    uint64_t before = living_state(t);
+    fb_locate_result result = FB_LOCATE_RESULT_INIT;
+    fb_locate_config config;
+    fb_error err = {0};
+    finding f;
+    replay_start start;
+    replay r;
+    if (finding_of(t, verdict, &f) != 0) return;
+    start = start_of(t, step, &f, out->scale, out->learning_rate);
+    if (replay_open(&r, &start, t->comm) != 0) return;
+    config = located_config(t, &r, NULL);
+    config.parts = FB_LOCATE_REPLAY;
+    config.times = 1;
+    if (fb_locate_run(&config, &result, NULL) == FB_OK && result.persists >= 0)
+        must(t, fb_run_note_replay(t->guard.run, result.persists, &err), &err);
+    fb_locate_release(&result);
+    replay_close(&r);
+    must_be_as_before(t, before);
+}
+
+void incident(trainer *t, int64_t step, const fb_verdict *verdict, const outcome *out)
+{
+    enum { PROBED_AFTER = 2 };
+    int first = verdict->case_id[0] && strcmp(t->located, verdict->case_id) != 0;
+    if (verdict->fault && first) {
+        snprintf(t->located, sizeof t->located, "%s", verdict->case_id);
+        if (t->options.locate) locate(t, step, verdict, out);
+    } else if (!verdict->fault && verdict->consecutive_skips == PROBED_AFTER && t->options.locate & LOCATE_REPLAY) {
+        probe(t, step, verdict, out);
+    }
+}

@@ -1,0 +1,21 @@
+/* located.h: what was located, in words for a person (stderr of the job), and the configuration of fb_locate_run. */
+#ifndef GPT_LOCATED_H
+#define GPT_LOCATED_H
+
+#include "replay.h"
+#include "trainer.h"
+
+/* What is asked for and from which replay; the caller may change it before fb_locate_run. */
+fb_locate_config located_config(const trainer *t, replay *r, const char *folder);
+
+typedef struct located_words {
+    const char *headline; /* "step 412 was not applied on any of 8 ranks: ..." */
+    const char *next, *spread, *case_line;
+    double seconds;
+} located_words;
+
+/* The block of docs/gpt.md, on the rank that calls. */
+void located_print(const fb_locate_result *result, const finding *f, const located_words *words);
+const char *located_boundary(int32_t boundary);
+
+#endif
