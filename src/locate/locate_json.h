@@ -64,6 +64,7 @@ typedef struct fb_locate_file {
         int64_t tensor_id; /* -1: null */
     } finding;
     int32_t found; /* FB_LOCATED_* */
+    char sentence[1024];
     /* Where it is. known 0: `location` was null. */
     struct {
         int32_t known, boundary, micro_step, rank, kind;
