@@ -23,17 +23,20 @@
 
 enum { FAULTS_MAX = 4 };
 
-/* What may rightly be said about a fault. NULL and 0 stand for "nothing". "%d" in a module is the layer. */
+/*
+ * What may rightly be said about a fault. NULL: nothing. "%d" in a module is the layer; "a|b": either is right. Boundaries:
+ * entry_state, input, forward, loss, local_gradient, reduced_gradient, update.
+ */
 typedef struct fault_truth {
-    const char *seen;    /* boundary at which the guard first sees it: "input", "loss", "local_gradient", ... */
-    const char *forward; /* the same with --check forward */
-    const char *origin;  /* boundary of the operator that made the first bad number */
-    const char *module, *op;
-    const char *tensor; /* that it made, or the entry that is bad */
-    const char *cause;  /* class, docs/format/causes.md */
-    const char *rule;   /* range, rounding, rounding_upstream, domain, state, batch, not_reproducible */
-    int samples;        /* of the smallest batch that shows it; 0: it does not come from the batch */
-    int in_fp32;        /* 1: a replay in FP32 shows it too; 0: not; -1: it may */
+    const char *seen;        /* boundary at which the guard first sees it */
+    const char *forward;     /* the same with --check forward */
+    const char *origin;      /* boundary of the operator that made the first bad number, or of the entry that is bad */
+    const char *module, *op; /* op NULL: no operator is to blame */
+    const char *tensor;      /* that it made, or the entry that is bad */
+    const char *cause,
+        *rule;   /* docs/format/causes.md; range, rounding, rounding_upstream, domain, state, batch, not_reproducible */
+    int samples; /* of the smallest batch that shows it; 0: it does not come from the batch */
+    int in_fp32; /* 1: a replay in FP32 shows it too; 0: it does not; -1: not asked */
 } fault_truth;
 
 typedef struct fault fault;
@@ -42,15 +45,16 @@ typedef struct fault_row {
     const char *name, *sentence;
     const char *options; /* of firstbad-gpt that it needs: "--precision fp16 --loss-scale 256"; "" none */
     fault_truth truth;
-    bool every_rank;     /* it is on every rank unless one is named */
-    int32_t micro_steps; /* it needs --accum of at least this; 0: any */
-    void (*alter)(const fault *, gpt_program *, const gpt_config *);
-    int how; /* which change the other hooks make; 0: none */
+    void (*alter)(const fault *, gpt_program *, const gpt_config *); /* change of the program; NULL: none */
+    int how;                                                         /* which change the other hooks make; 0: none */
+    bool every_rank;                                                 /* it is on every rank unless one is named */
+    int steps;                                                       /* that it lasts unless told otherwise; 0: 1 */
+    int late;                                                        /* steps after the first at which it shows */
 } fault_row;
 
 struct fault {
     const fault_row *row;
-    int64_t step, steps; /* first step, and how many */
+    int64_t step, steps; /* first step, and how many; 0: the program is changed, and the fault never comes about */
     int32_t rank;        /* -1: every rank */
     int32_t layer;       /* -1: the middle one */
 };
@@ -61,7 +65,8 @@ typedef struct faults {
 } faults;
 
 /*
- * Add what "NAME[@key=value,...]" says: keys step (default 5), steps (1), rank (1; "all"), layer (the middle one).
+ * Add what "NAME[@key=value,...]" says: keys step (default 5), steps, rank (a number or all; default 1, or what the fault needs),
+ * layer (default the middle one). steps=0 is the healthy counterpart: the same program with harmless data.
  * 0; or -1 with a sentence in `message`.
  */
 int faults_read(faults *f, const char *spec, char *message, size_t message_bytes);
@@ -106,13 +111,13 @@ void faults_buffers(const faults *f, gpt_model *model, gpt_place place);
  * replay: 0 in training, else the number of the replay, from 1.
  */
 void faults_heard(const faults *f, gpt_model *model, int op, gpt_place place, int32_t process_rank, uint32_t replay);
-/* Whether faults_heard has anything to do. */
+/* Whether faults_heard has anything to do at all. */
 bool faults_hear(const faults *f);
 
 /* The store of 16 bits in which gradients wait, or NULL in fp32, where it is model->gradients. */
 /* Both: after the store was cleared, before the first micro-step. 1: it is not clear, and belongs to what was there on entry. */
 int faults_store(const faults *f, gpt_place place, gpt_model *model, uint16_t *half);
-/* Both: after a micro-step was added to the store. */
+/* Both: after a micro-step was added to the store. Elements that are large, and finite on each rank. */
 void faults_local(const faults *f, gpt_place place, gpt_model *model, uint16_t *half);
 /* Both: after the collective, before the store is widened. */
 void faults_reduced(const faults *f, gpt_place place, int32_t process_rank, uint32_t replay, gpt_model *model, uint16_t *half);
