@@ -103,6 +103,18 @@ const char *fb_number_text(char out[FB_NUMBER_BYTES], double x)
     return out;
 }
 
+/* A text that was cut must not end with the first bytes of a character. */
+static void cut_whole(char *text, size_t room)
+{
+    size_t used = strlen(text), start = used;
+    unsigned char first;
+    if (used + 1 < room) return;
+    while (start > 0 && ((unsigned char)text[start - 1] & 0xc0u) == 0x80u) start--;
+    if (start == 0) return;
+    first = (unsigned char)text[--start];
+    if (first >= 0xc0u && start + (first >= 0xf0u ? 4u : first >= 0xe0u ? 3u : 2u) > used) text[start] = '\0';
+}
+
 void fb_say(char *text, size_t room, const char *format, ...)
 {
     size_t used = strlen(text);
@@ -111,12 +123,7 @@ void fb_say(char *text, size_t room, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text + used, room - used, format, arguments);
     va_end(arguments);
-    /* A cut must not leave the first bytes of a character behind. */
-    used = strlen(text);
-    if (used + 1 == room) {
-        while (used > 0 && ((unsigned char)text[used - 1] & 0xc0u) == 0x80u) used--;
-        if (used > 0 && (unsigned char)text[used - 1] >= 0xc0u) text[used - 1] = '\0';
-    }
+    cut_whole(text, room);
 }
 
 static char lower(char c)
