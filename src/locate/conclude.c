@@ -1,0 +1,240 @@
+/* What is said in the end, the same on all ranks but for the values, which only the owner of the origin has; that one writes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "evidence/site.h"
+#include "locate/locate_inside.h"
+#include "locate/locate_json.h"
+
+static void put(char *to, size_t room, const char *from)
+{
+    snprintf(to, room, "%s", from);
+}
+
+/* The origin; of an interval, the last candidate. */
+static void name_place(fb_locate *l, const fb_origin *origin)
+{
+    const fb_row *row = &l->row;
+    fb_locate_result *r = l->result;
+    if (origin->node == FB_FLOW_NONE) {
+        put(r->module, sizeof r->module, fb_row_text(row, row->module[origin->tensor]));
+        r->boundary = fb_row_boundary(row, origin->tensor);
+        r->micro_step = -1;
+    } else {
+        const fb_row_node *of = &row->node[origin->node];
+        put(r->module, sizeof r->module, fb_row_text(row, of->module));
+        put(r->op, sizeof r->op, fb_row_text(row, of->op));
+        put(r->source, sizeof r->source, fb_row_text(row, of->source));
+        r->boundary = of->boundary;
+        r->micro_step = of->micro_step;
+    }
+    if (origin->tensor != FB_FLOW_NONE) put(r->tensor, sizeof r->tensor, fb_row_text(row, row->name[origin->tensor]));
+}
+
+static fb_status fill(fb_locate *l, fb_error *err)
+{
+    fb_locate_result *r = l->result;
+    int32_t unfaithful = l->unfaithful || l->config->difference_count > 0;
+    fb_status status = fb_ranks_any(&l->ranks, &unfaithful, err);
+    r->found = l->found;
+    r->reproduced = l->reproduced;
+    r->tried = l->tried;
+    r->replays = l->replays;
+    r->candidates = l->origin_count;
+    r->faithful = l->tried > 0 && !unfaithful;
+    r->owner = -1;
+    if (l->origin_count == 0) return status;
+    if (l->found == FB_LOCATED_INTERVAL) {
+        name_place(l, &l->origins[l->origin_count - 1]);
+    } else {
+        name_place(l, &l->origins[0]);
+        r->owner = l->origins[0].owner;
+    }
+    return status;
+}
+
+static void explain_reason(fb_locate *l)
+{
+    if (l->reason == FB_WHY_UNTESTABLE)
+        fb_locate_note(
+            l, "some tensors could not be looked at, or are masks behind something bad, so more than one origin is possible");
+    if (l->reason == FB_WHY_BUDGET) fb_locate_note(l, "the search was given no more replays");
+    if (l->found == FB_LOCATED_NOT_STEADY) fb_locate_note(l, "replays of the same step differ, so nobody is named");
+}
+
+/* ---- one sentence ------------------------------------------------------------------------------------------------------------ */
+
+static void say(fb_locate *l, const char *because)
+{
+    fb_locate_result *r = l->result;
+    char place[420];
+    snprintf(place, sizeof place, "%.60s of \"%.120s\" (%s, micro-step %d%s%.160s)", r->op, r->module,
+             fb_boundary_name(r->boundary), r->micro_step, r->source[0] ? ", " : "", r->source);
+    switch (l->found) {
+    case FB_LOCATED_OPERATOR:
+        snprintf(r->sentence, sizeof r->sentence,
+                 "%s read finite numbers on rank %d and made a non-finite \"%.80s\", %u of %u replays. %s", place, r->owner,
+                 r->tensor, r->reproduced, r->tried, because);
+        break;
+    case FB_LOCATED_SET:
+        snprintf(r->sentence, sizeof r->sentence, "%u operators each made something non-finite by themselves; the first is %s. %s",
+                 r->candidates, place, because);
+        break;
+    case FB_LOCATED_INTERVAL:
+        snprintf(r->sentence, sizeof r->sentence, "It is one of %u operators, the last of which is %s. %s", r->candidates, place,
+                 because);
+        break;
+    case FB_LOCATED_ENTRY:
+        snprintf(r->sentence, sizeof r->sentence,
+                 "\"%.80s\" of \"%.120s\" was non-finite before the first operator ran; no operator is blamed. %s", r->tensor,
+                 r->module, because);
+        break;
+    case FB_LOCATED_NOT_REPRODUCED:
+        snprintf(r->sentence, sizeof r->sentence, "The finding did not come again in %u replays. %s", r->tried, because);
+        break;
+    case FB_LOCATED_NOT_STEADY:
+        snprintf(r->sentence, sizeof r->sentence,
+                 "The finding came again in %u of %u replays, which differ, so nobody is named. %s", r->reproduced, r->tried,
+                 because);
+        break;
+    case FB_LOCATED_UNDECIDED:
+        snprintf(r->sentence, sizeof r->sentence, "It cannot be told where the finding comes from: %s.",
+                 l->notes[0] ? l->notes : "nothing was seen");
+        break;
+    default:
+        snprintf(r->sentence, sizeof r->sentence, "The finding came again in %u of %u replays; its origin was not looked for.",
+                 r->reproduced, r->tried);
+        break;
+    }
+}
+
+/* The writer judges, for it has the values; the others are told. */
+static fb_status judge(fb_locate *l, int32_t writer, fb_cause *cause, fb_error *err)
+{
+    fb_locate_result *r = l->result;
+    int32_t told[2] = {FB_RULE_NONE, FB_CAUSE_UNKNOWN};
+    fb_status status;
+    memset(cause, 0, sizeof *cause);
+    if ((l->config->parts & FB_LOCATE_CAUSE) && l->ranks.rank == writer) {
+        fb_cause_facts facts;
+        fb_cause_facts_of(&facts, l->config, r, &l->witness);
+        fb_cause_judge(&facts, cause);
+        told[0] = cause->rule;
+        told[1] = cause->class_number;
+    }
+    if ((status = fb_ranks_from(&l->ranks, writer, told, 2, err)) != FB_OK) return status;
+    r->rule = told[0];
+    put(r->cause_class, sizeof r->cause_class, fb_cause_class_of(told[1])->name);
+    say(l, cause->explanation);
+    return fb_ranks_text_from(&l->ranks, writer, r->sentence, sizeof r->sentence, err);
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------------------------- */
+
+/* Sample ids of the rows that were left: of the finding's rank, which need not be the one that writes. ids: [rows]. */
+static fb_status share_samples(fb_locate *l, int64_t *ids, uint32_t rows, fb_error *err)
+{
+    for (uint32_t i = 0; i < rows; i++) {
+        int32_t halves[2];
+        fb_status status;
+        halves[0] = l->config->sample_ids ? (int32_t)(l->config->sample_ids[i] >> 32) : 0;
+        halves[1] = l->config->sample_ids ? (int32_t)(uint32_t)l->config->sample_ids[i] : 0;
+        status = fb_ranks_from(&l->ranks, l->config->finding_rank, halves, 2, err);
+        if (status != FB_OK) return status;
+        ids[i] = (int64_t)((uint64_t)(uint32_t)halves[0] << 32 | (uint32_t)halves[1]);
+    }
+    return FB_OK;
+}
+
+/* The configuration as the writer needs it: the batch that was made small is that of the finding's rank. */
+static fb_status share_batch(fb_locate *l, fb_locate_config *config, int64_t **ids, fb_error *err)
+{
+    int32_t batch[3];
+    fb_status status;
+    memcpy(config, l->config, sizeof *config);
+    *ids = NULL;
+    if (l->ranks.world == 1) return FB_OK;
+    batch[0] = (int32_t)config->rows;
+    batch[1] = (int32_t)config->columns;
+    batch[2] = config->sample_ids != NULL;
+    if ((status = fb_ranks_from(&l->ranks, config->finding_rank, batch, 3, err)) != FB_OK) return status;
+    if (batch[2]) *ids = fb_calloc((size_t)batch[0], sizeof **ids);
+    status = batch[2] && !*ids ? fb_fail(err, FB_E_NOMEM, "locate: no memory for %d sample ids", batch[0]) : FB_OK;
+    status = fb_ranks_agree(&l->ranks, status, err);
+    if (status == FB_OK && *ids) status = share_samples(l, *ids, (uint32_t)batch[0], err);
+    config->rows = (uint32_t)batch[0];
+    config->columns = (uint32_t)batch[1];
+    config->sample_ids = *ids;
+    return status;
+}
+
+/* What another rank saw of a difference belongs into the file as well. */
+static fb_status share_difference(fb_locate *l, int32_t writer, fb_error *err)
+{
+    char sentence[256] = "";
+    int32_t from;
+    fb_status status = fb_ranks_lowest(&l->ranks, l->difference_count > 0, &from, err);
+    if (status != FB_OK || from < 0) return status;
+    if (l->ranks.rank == from) snprintf(sentence, sizeof sentence, "rank %d: %.230s", from, l->differences[0]);
+    status = fb_ranks_text_from(&l->ranks, from, sentence, sizeof sentence, err);
+    if (l->ranks.rank == writer && from != writer) fb_locate_differ(l, sentence);
+    return status;
+}
+
+static fb_status write_files(fb_locate *l, const fb_locate_config *config, const fb_cause *cause, fb_error *err)
+{
+    const char *all[FB_DIFFERENCES_MAX];
+    const char **differences = all;
+    uint32_t count = config->difference_count + l->difference_count;
+    fb_locate_doc doc;
+    fb_status status;
+    if (count > FB_DIFFERENCES_MAX) differences = fb_calloc(count, sizeof *differences);
+    if (!differences) return fb_fail(err, FB_E_NOMEM, "locate: no memory for %u differences", count);
+    for (uint32_t i = 0; i < config->difference_count; i++) differences[i] = config->differences[i];
+    for (uint32_t i = 0; i < l->difference_count; i++) differences[config->difference_count + i] = l->differences[i];
+    memset(&doc, 0, sizeof doc);
+    doc.config = config;
+    doc.result = l->result;
+    doc.witness = &l->witness;
+    doc.cause = config->parts & FB_LOCATE_CAUSE ? cause : NULL;
+    doc.differences = differences;
+    doc.difference_count = count;
+    doc.minimised = l->minimised;
+    doc.minimise_tests = l->minimise_tests;
+    doc.notes = l->notes[0] ? l->notes : NULL;
+    status = fb_locate_write(l->os, &doc, err);
+    if (differences != all) fb_free((void *)(uintptr_t)differences);
+    return status;
+}
+
+fb_status fb_locate_conclude(fb_locate *l, fb_error *err)
+{
+    int32_t writer;
+    fb_locate_config config;
+    fb_cause *cause = fb_calloc(1, sizeof *cause);
+    int64_t *ids = NULL;
+    fb_status status = cause ? FB_OK : fb_fail(err, FB_E_NOMEM, "locate: no memory for a cause");
+    explain_reason(l);
+    status = fb_ranks_agree(&l->ranks, status, err);
+    if (status == FB_OK) status = fill(l, err);
+    writer = l->result->owner >= 0 ? l->result->owner : l->config->finding_rank;
+    if (status == FB_OK) status = judge(l, writer, cause, err);
+    if (status == FB_OK) status = share_batch(l, &config, &ids, err);
+    if (status == FB_OK) status = share_difference(l, writer, err);
+    l->result->nanoseconds = (uint64_t)(l->os->monotonic_ns(l->os->ctx) - l->started_ns);
+    if (status == FB_OK && config.folder && l->ranks.rank == writer) {
+        fb_error why;
+        fb_error_clear(&why);
+        if (write_files(l, &config, cause, &why) != FB_OK && err) {
+            *err = why;
+            err->code = FB_OK; /* what was concluded stands, in `result` */
+        }
+    }
+    /* Nobody goes on before the file is there. */
+    if (status == FB_OK) status = fb_ranks_agree(&l->ranks, FB_OK, err);
+    fb_free(ids);
+    fb_free(cause);
+    return status;
+}

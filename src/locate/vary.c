@@ -1,0 +1,102 @@
+/* The step under other conditions: in FP32, and with the batch of the finding's rank on all ranks. */
+#include "locate/locate_inside.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/status.h"
+
+static fb_tape_finding finding_of(const fb_locate *l)
+{
+    fb_tape_finding finding = {l->config->finding_module, l->config->finding_tensor, l->config->finding_boundary,
+                               l->config->finding_micro_step};
+    return finding;
+}
+
+/* In another format the trainer may run other operators, so the finding is looked for by its name. */
+fb_status fb_locate_in_fp32(fb_locate *l, fb_error *err)
+{
+    fb_tape_finding finding = finding_of(l);
+    fb_replay_request request;
+    int32_t played = FB_PLAYED_FAILED, seen;
+    fb_status status;
+    fb_tape tape;
+    if (l->config->precision && strcmp(l->config->precision, "fp32") == 0) return FB_OK;
+    fb_tape_init(&tape, FB_TAPE_FREE, NULL, &finding);
+    fb_locate_request(&request, FB_REPLAY_PRECISION);
+    request.precision = "fp32";
+    status = fb_locate_play(l, &tape, &request, &played, err);
+    seen = l->ranks.rank == l->config->finding_rank ? fb_tape_saw_finding(&tape) : FB_SEEN_NOT;
+    fb_tape_release(&tape);
+    if (status == FB_OK) status = fb_ranks_max(&l->ranks, &seen, 1, err);
+    if (status != FB_OK || played != FB_PLAYED || seen == FB_SEEN_NOT || seen == FB_SEEN_UNTESTABLE) return status;
+    l->result->persists = seen != FB_SEEN_FINITE;
+    return FB_OK;
+}
+
+/* ---- hardware or data? ------------------------------------------------------------------------------------------------------- */
+
+static int finite_enough(const fb_locate *l, const fb_tape *tape, uint32_t t)
+{
+    int32_t seen = fb_tape_saw(tape, t);
+    return seen == FB_SEEN_FINITE || (seen == FB_SEEN_NEG_INF && (l->row.flow_flags[t] & FB_FLOW_MASK));
+}
+
+/* The same operator on this rank: it read finite numbers and made bad ones. Without a name, the finding itself. */
+static int shows_here(const fb_locate *l, const fb_tape *tape)
+{
+    const fb_row *row = &l->row;
+    uint32_t node = l->has_witness ? l->origins[0].node : FB_FLOW_NONE, t = l->has_witness ? l->origins[0].tensor : l->finding;
+    int32_t seen = fb_tape_saw(tape, t);
+    if (seen != FB_SEEN_BAD && seen != FB_SEEN_NEG_INF) return 0;
+    for (uint64_t e = node == FB_FLOW_NONE ? 0 : row->first[node]; node != FB_FLOW_NONE && e < row->first[node + 1]; e++) {
+        if (!finite_enough(l, tape, row->inputs[e])) return 0;
+    }
+    return 1;
+}
+
+/* What comes out of a collective operator is the same everywhere, and says nothing of a rank. */
+static int tells_ranks_apart(const fb_locate *l)
+{
+    uint32_t node = l->has_witness ? l->origins[0].node : l->row.producer[l->finding];
+    if (l->has_witness) return node != FB_FLOW_NONE && !(l->row.node[node].flags & FB_TAPE_COLLECTIVE);
+    return l->config->finding_boundary < FB_REDUCED_GRAD;
+}
+
+static fb_status count_ranks(fb_locate *l, int32_t shows, fb_error *err)
+{
+    const fb_ranks *ranks = &l->ranks;
+    int32_t *bad = fb_calloc((size_t)ranks->world, sizeof *bad);
+    int32_t from = l->has_witness ? l->origins[0].owner : l->config->finding_rank;
+    fb_status status = bad ? FB_OK : fb_fail(err, FB_E_NOMEM, "locate: no memory for %d ranks", ranks->world);
+    status = fb_ranks_agree(ranks, status, err);
+    if (status == FB_OK) {
+        bad[ranks->rank] = shows;
+        status = fb_ranks_max(ranks, bad, (size_t)ranks->world, err);
+    }
+    for (int32_t i = 0; i < ranks->world && status == FB_OK; i++) {
+        l->result->other_ranks_tried += i != from;
+        l->result->other_ranks_bad += i != from && bad[i];
+    }
+    fb_free(bad);
+    return status;
+}
+
+fb_status fb_locate_on_others(fb_locate *l, fb_error *err)
+{
+    fb_tape_finding finding = finding_of(l);
+    fb_replay_request request;
+    int32_t played = FB_PLAYED_FAILED;
+    fb_status status;
+    fb_tape tape;
+    if (l->ranks.world == 1 || !tells_ranks_apart(l)) return FB_OK;
+    fb_tape_init(&tape, FB_TAPE_COMPARE, &l->row, &finding);
+    fb_locate_request(&request, FB_REPLAY_OTHER);
+    request.as_rank = l->has_witness ? l->origins[0].owner : l->config->finding_rank;
+    fb_locate_want_nothing(l, &tape);
+    fb_locate_want_witness(l, &tape, FB_WANT_LOOK);
+    status = fb_locate_play(l, &tape, &request, &played, err);
+    if (status == FB_OK && played == FB_PLAYED) status = count_ranks(l, shows_here(l, &tape), err);
+    fb_tape_release(&tape);
+    return status;
+}
