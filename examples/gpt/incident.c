@@ -184,6 +184,9 @@ static void locate_from(trainer *t, const replay_start *start, const fb_verdict 
     if (status == FB_OK && speaks(t, &result, &start->finding)) {
         located_words words = {headline, next, spread_of(verdict, &start->finding), line, MPI_Wtime() - since};
         located_print(&result, &start->finding, &words);
+        /* The folder of the case may be lost; what was found is then still in the ledger. */
+        if (fb_run_note_located(t->guard.run, verdict->case_id, result.sentence, &err) != FB_OK)
+            fprintf(stderr, "firstbad-gpt: rank %d: %s\n", t->rank, err.message);
     }
     fb_locate_release(&result);
     replay_close(&r);
@@ -227,6 +230,23 @@ static int blame_update(trainer *t, const finding *f, replay_start *start)
     return shows(t, start);
 }
 
+/*
+ * Integers and masks hold nothing that is not finite, so that a replay cannot see them: what it can see is the loss that comes of
+ * them. Where the loss stays finite the batch alone was found, and nothing went wrong after it. 1: *f is the loss.
+ */
+static int follow_input(const trainer *t, int64_t step, finding *f, const outcome *out)
+{
+    finding loss = *f;
+    replay_start start;
+    if (f->boundary != FB_INPUT || (f->kind != FB_KIND_OUT_OF_RANGE && f->kind != FB_KIND_ALL_IGNORED)) return 0;
+    loss.boundary = FB_LOSS;
+    snprintf(loss.tensor, sizeof loss.tensor, "loss.cross_entropy");
+    start = start_of(t, step, &loss, out->scale, out->learning_rate);
+    if (!shows(t, &start)) return 0;
+    *f = loss;
+    return 1;
+}
+
 static void locate(trainer *t, int64_t step, const fb_verdict *verdict, const outcome *out)
 {
     double since = MPI_Wtime();
@@ -237,7 +257,7 @@ static void locate(trainer *t, int64_t step, const fb_verdict *verdict, const ou
         complain(t, 0, "no tensor was found bad: there is nothing to replay");
         return;
     }
-    if (!blame_update(t, &f, &start)) {
+    if (follow_input(t, step, &f, out) || !blame_update(t, &f, &start)) {
         if (t->kept.step >= 0) (void)trainer_draw(t, step); /* the batch of the update before was drawn to look at it */
         start = start_of(t, step, &f, out->scale, out->learning_rate);
     }

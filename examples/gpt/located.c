@@ -2,6 +2,7 @@
 #include "located.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SAME(a, b) _Static_assert((int)(a) == (int)(b), "the words of --locate stand for the parts of fb_locate_run")
@@ -46,27 +47,27 @@ const char *located_boundary(int32_t boundary)
 }
 
 /* A labelled text, broken between words before column 100. */
-static void print_field(const char *label, const char *text)
+static void print_field(FILE *out, const char *label, const char *text)
 {
     enum { INDENT = 14, WIDTH = 100 };
     size_t column = INDENT;
     if (!*text) return;
-    fprintf(stderr, "  %-11s ", label);
+    fprintf(out, "  %-11s ", label);
     while (*text) {
         size_t word = strcspn(text, " ");
         if (column > INDENT && column + 1 + word > WIDTH) {
-            fprintf(stderr, "\n%*s", INDENT, "");
+            fprintf(out, "\n%*s", INDENT, "");
             column = INDENT;
         } else if (column > INDENT) {
-            fputc(' ', stderr);
+            fputc(' ', out);
             column++;
         }
-        fprintf(stderr, "%.*s", (int)word, text);
+        fprintf(out, "%.*s", (int)word, text);
         column += word;
         text += word;
         text += strspn(text, " ");
     }
-    fputc('\n', stderr);
+    fputc('\n', out);
 }
 
 static void describe_place(char *out, size_t bytes, const fb_locate_result *q)
@@ -76,7 +77,7 @@ static void describe_place(char *out, size_t bytes, const fb_locate_result *q)
              q->micro_step, *q->source ? ", " : "", q->source);
 }
 
-static void print_place(const fb_locate_result *q, const finding *f)
+static void print_place(FILE *out, const fb_locate_result *q, const finding *f)
 {
     char text[1024];
     switch (q->found) {
@@ -97,10 +98,10 @@ static void print_place(const fb_locate_result *q, const finding *f)
                  f->module, *f->module ? "." : "", f->tensor, located_boundary(f->boundary), f->rank, f->micro_step);
         break;
     }
-    print_field("first bad", text);
+    print_field(out, "first bad", text);
 }
 
-static void print_proof(const fb_locate_result *q)
+static void print_proof(FILE *out, const fb_locate_result *q)
 {
     char text[512];
     const char *witness = q->found == FB_LOCATED_OPERATOR || q->found == FB_LOCATED_SET ? "inputs finite, output not; " : "";
@@ -113,20 +114,25 @@ static void print_proof(const fb_locate_result *q)
         snprintf(text + used, sizeof text - used, "; smallest batch: %u sample%s, %u token%s", q->rows_needed,
                  q->rows_needed == 1 ? "" : "s", q->tokens_needed, q->tokens_needed == 1 ? "" : "s");
     }
-    print_field("proof", text);
+    print_field(out, "proof", text);
 }
 
+/* One write for all of it: ranks share a terminal, and lines of another must not come between. */
 void located_print(const fb_locate_result *result, const finding *f, const located_words *words)
 {
-    char cost[128];
-    fprintf(stderr, "firstbad: %s\n", words->headline);
-    print_place(result, f);
-    print_field("what", result->sentence);
-    print_proof(result);
-    print_field("spread", words->spread);
-    print_field("next", words->next);
-    print_field("case", words->case_line);
+    char *text = NULL, cost[128];
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) return;
+    fprintf(out, "firstbad: %s\n", words->headline);
+    print_place(out, result, f);
+    print_field(out, "what", result->sentence);
+    print_proof(out, result);
+    print_field(out, "spread", words->spread);
+    print_field(out, "next", words->next);
+    print_field(out, "case", words->case_line);
     snprintf(cost, sizeof cost, "located in %.1f s, %u replay%s", words->seconds, result->replays, result->replays == 1 ? "" : "s");
-    print_field("cost", cost);
-    fflush(stderr);
+    print_field(out, "cost", cost);
+    if (fclose(out) == 0) fwrite(text, 1, bytes, stderr);
+    free(text);
 }

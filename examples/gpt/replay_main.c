@@ -43,6 +43,7 @@ static int run(trainer *t, captured *c, const fb_replay_wanted *wanted)
     config.times = wanted->times;
     config.strategy = wanted->strategy;
     config.probes_max = wanted->probes_max;
+    if (config.world < t->world) config.world = t->world; /* processes beyond those of the run take part with a harmless batch */
     config.rows = rows_of(t, c);
     config.sample_ids = c->sample_ids;
     config.differences = c->difference;

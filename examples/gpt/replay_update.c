@@ -25,6 +25,7 @@ void replay_begin_store(replay *r)
     int stale;
     gradients_begin(g);
     stale = faults_store(&r->start.options->faults, replay_place(r, 0), model, g->half);
+    MPI_Allreduce(MPI_IN_PLACE, &stale, 1, MPI_INT, MPI_MAX, r->comm); /* all ranks tell of the same tensors */
     for (size_t i = 0; i < model->tensor_count; i++) {
         char name[56];
         fb_tape_value value;
@@ -152,6 +153,14 @@ static uint32_t tell_counter(replay *r, const double *updates)
     return tell_entry(&r->teller, &value);
 }
 
+/* min(1, clip / norm); where the norm is 0 or small the quotient may well be Inf, and the minimum drops it. */
+static uint32_t tell_clip(replay *r, const adamw_numbers *numbers, double clip, double norm, uint32_t id)
+{
+    id = tell_number(r, TOLD_QUOTIENT, "div", "clip_quotient", clip / norm, &id, 1, &(fb_tape_attribute){"max_norm", clip});
+    return tell_number(r, TOLD_COEFFICIENT, "clamp", "clip_coefficient", numbers->coefficient, &id, 1,
+                       &(fb_tape_attribute){"max", 1.0});
+}
+
 static shared_numbers tell_shared(replay *r)
 {
     const gpt_model *model = r->now->model;
@@ -165,8 +174,7 @@ static shared_numbers tell_shared(replay *r)
     s.factors[0] = adamw_factors_of(&s.numbers, 0);
     s.factors[1] = adamw_factors_of(&s.numbers, 1);
     id = tell_number(r, TOLD_NORM, "norm", "grad_norm", norm, r->reduced, (uint32_t)model->tensor_count, NULL);
-    s.coefficient = tell_number(r, TOLD_COEFFICIENT, "clip_coefficient", "clip_coefficient", s.numbers.coefficient, &id, 1,
-                                &(fb_tape_attribute){"max_norm", optimizer.clip});
+    s.coefficient = optimizer.clip > 0.0 ? tell_clip(r, &s.numbers, optimizer.clip, norm, id) : TOLD_NONE;
     updates = (double)s.numbers.updates;
     id = tell_counter(r, &updates);
     rate = tell_learning_rate(r, &s.numbers.learning_rate);
@@ -185,7 +193,7 @@ static shared_numbers tell_shared(replay *r)
 static const struct stage_row {
     const char *op, *made, *number;
 } STAGES[ADAMW_STAGES] = {
-    [STAGE_CLIP] = {"mul", "clipped", NULL},
+    [STAGE_CLIP] = {"mul", "clipped", NULL}, /* without clipping there is no number, and it is a factor of 1 */
     [STAGE_DECAY] = {"mul", "decayed", "decay"},
     [STAGE_EXP_AVG] = {"lerp", "exp_avg", "weight"},
     [STAGE_SQ_DECAY] = {"mul", "decayed_sq", "beta2"},

@@ -82,9 +82,18 @@ static double stage_in_double(adamw_stage stage, double x, double a, double b)
     return a;
 }
 
+static fb_status rerun_scaled(fb_rerun *rerun, fb_error *err)
+{
+    if (!shapes_fit(rerun, 1, 0)) return unknown(rerun, err);
+    for (uint64_t i = 0; i < rerun->output_counts[0]; i++)
+        rerun->outputs[0][i] = rerun->inputs[0][i] * (rerun->attribute_count ? attribute(rerun) : 1.0);
+    return FB_OK;
+}
+
 static fb_status rerun_stage(fb_rerun *rerun, adamw_stage stage, fb_error *err)
 {
     uint32_t numbers = READS[stage].numbers;
+    if (stage == STAGE_CLIP && rerun->input_count == 1) return rerun_scaled(rerun, err); /* no clipping */
     if (!shapes_fit(rerun, READS[stage].tensors, numbers)) return unknown(rerun, err);
     for (uint64_t i = 0; i < rerun->output_counts[0]; i++) {
         double b = rerun->input_count > 1 ? rerun->inputs[1][numbers ? 0 : i] : 0.0;
@@ -131,19 +140,12 @@ static fb_status rerun_number(fb_rerun *rerun, told which, fb_error *err)
     double x = attribute(rerun), a, out = 0.0;
     if (!shapes_fit(rerun, which == TOLD_STEP_SIZE ? 2 : 1, 0) || rerun->output_counts[0] != 1) return unknown(rerun, err);
     a = rerun->inputs[0][0];
-    if (which == TOLD_COEFFICIENT) out = !(x > 0.0) || a <= x ? 1.0 : x / a;
+    if (which == TOLD_QUOTIENT) out = x / a;
+    else if (which == TOLD_COEFFICIENT) out = a > x ? x : a;
     else if (which == TOLD_CORRECTION1 || which == TOLD_CORRECTION2) out = 1.0 - pow(x, a);
     else if (which == TOLD_ROOT_CORRECTION) out = sqrt(a);
     else if (which == TOLD_STEP_SIZE) out = a / rerun->inputs[1][0];
     rerun->outputs[0][0] = out;
-    return FB_OK;
-}
-
-static fb_status rerun_scaled(fb_rerun *rerun, fb_error *err)
-{
-    if (!shapes_fit(rerun, 1, 0)) return unknown(rerun, err);
-    for (uint64_t i = 0; i < rerun->output_counts[0]; i++)
-        rerun->outputs[0][i] = rerun->inputs[0][i] * (rerun->attribute_count ? attribute(rerun) : 1.0);
     return FB_OK;
 }
 
@@ -158,6 +160,7 @@ fb_status replay_rerun(void *ctx, fb_rerun *rerun, fb_error *err)
     case TOLD_ACCUMULATE: return rerun_sum(rerun, err);
     case TOLD_ALL_REDUCE: return rerun_all_reduce(r, rerun, err);
     case TOLD_NORM: return rerun_norm(rerun, err);
+    case TOLD_QUOTIENT:
     case TOLD_COEFFICIENT:
     case TOLD_CORRECTION1:
     case TOLD_CORRECTION2:

@@ -8,6 +8,7 @@
 
 #include <firstbad/mpi.h>
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,6 +180,21 @@ static void guarded_scaler(trainer *t, int64_t step)
         must(t, fb_run_scaler_set(t->guard.run, &scaler, &err), &err);
 }
 
+/* Unscale under the guard. A scale that has no inverse is none that fb_step_unscale takes: the product is then made here, whatever
+ * comes of it, and judged as it is. */
+static double guarded_unscale(trainer *t, double scale)
+{
+    guard *g = &t->guard;
+    fb_error err = {0};
+    double inverse = 1.0 / (scale * t->world), sum_sq = 0.0;
+    if (!(inverse > 0.0 && inverse <= FLT_MAX)) {
+        (void)unscale_plain(t->model->gradients, t->model->parameter_count, inverse);
+        inverse = 1.0;
+    }
+    must(t, fb_step_unscale(g->run, g->reduced, g->n, inverse, &sum_sq, &err), &err);
+    return sum_sq;
+}
+
 /* The input gate: token ids, labels, positions, the mask, and the one float input, the weights of the loss. */
 static void guarded_input(trainer *t, size_t micro)
 {
@@ -226,7 +242,6 @@ void step_guarded(trainer *t, int64_t step, outcome *out)
     fb_verdict verdict = FB_VERDICT_INIT;
     fb_step_result result = FB_STEP_RESULT_INIT;
     fb_error err = {0};
-    double sum_sq = 0.0;
 
     begin_update(t, step);
     guarded_scaler(t, step);
@@ -240,8 +255,7 @@ void step_guarded(trainer *t, int64_t step, outcome *out)
     if (verdict.action == FB_PROCEED && verdict.fault) incident(t, step, &verdict, out); /* a run that only observes */
     if (verdict.action == FB_PROCEED) {
         reduce(t, step);
-        must(t, fb_step_unscale(g->run, g->reduced, g->n, 1.0 / (out->scale * t->world), &sum_sq, &err), &err);
-        result.grad_norm = out->norm = sqrt(sum_sq);
+        result.grad_norm = out->norm = sqrt(guarded_unscale(t, out->scale));
         result.known |= FB_KNOWN_GRAD_NORM;
         out->norm_known = 1;
         must(t, fb_mpi_step_vote(g->run, t->comm, &verdict, &err), &err);

@@ -26,7 +26,8 @@ typedef enum told {
     TOLD_ALL_REDUCE,
     TOLD_UNSCALE,
     TOLD_NORM,            /* over all tensors */
-    TOLD_COEFFICIENT,     /* of the clip */
+    TOLD_QUOTIENT,        /* limit / norm */
+    TOLD_COEFFICIENT,     /* at most 1 */
     TOLD_CORRECTION1,     /* 1 - beta1^updates */
     TOLD_CORRECTION2,     /* 1 - beta2^updates */
     TOLD_ROOT_CORRECTION, /* its root */

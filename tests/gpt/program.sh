@@ -8,7 +8,8 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/firstbad-gpt-XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-unset FIRSTBAD_INJECT FIRSTBAD_DIR FIRSTBAD_RUN_ID FIRSTBAD_ATTEMPT FIRSTBAD_ON_BAD FIRSTBAD_MAX_SKIPS
+unset FIRSTBAD_INJECT FIRSTBAD_DIR FIRSTBAD_RUN_ID FIRSTBAD_ATTEMPT FIRSTBAD_ON_BAD FIRSTBAD_MAX_SKIPS FIRSTBAD_LOCATE FIRSTBAD_STRATEGY
+unset FIRSTBAD_LEAVE_OUT FIRSTBAD_REPLAY FIRSTBAD_REPLAY_OUT FIRSTBAD_REPLAY_PARTS FIRSTBAD_REPLAY_TIMES FIRSTBAD_REPLAY_STRATEGY FIRSTBAD_REPLAY_PROBES
 failed=0
 small="--layers 2 --channels 32 --heads 2 --block 32 --log-every 0"
 
@@ -116,12 +117,124 @@ guard_changes_no_bit() {
     ! same_tensors guarded/step-000000.safetensors guarded/step-000008.safetensors >/dev/null
 }
 
+# ---- a bad update is located ----------------------------------------------------------------------------------------------------
+
+case_of() { # name of a folder of runs: its only case
+    set -- "$1"/*/cases/*
+    [ $# = 1 ] && [ -d "$1" ] && echo "$1"
+}
+
+says() { # locate.json, then key and value pairs that must stand in it
+    local file=$1
+    shift
+    while [ $# -gt 0 ]; do
+        grep -q "\"$1\": \"\?$2\"\?,\?$" "$file" || { echo "expected $1 $2 in $file:"; grep "\"$1\"" "$file"; return 1; }
+        shift 2
+    done
+}
+
+# The same training with and without locating: an update is skipped, an operator is named, and all that follows has the same bytes.
+located() { # name, ranks, operator, module, cause class, options of the program
+    local name=$1 n=$2 op=$3 module=$4 class=$5 found
+    shift 5
+    rm -rf "$name"
+    expect 0 ranks "$n" "$gpt" $small --steps 8 --save-every 8 --dir "$name/with" --out "$name/a" "$@" || return 1
+    [ "$(grep -c '^firstbad: step 5 was not applied on any of ' err)" = 1 ] || { cat err; return 1; }
+    grep -q '^  cost        located in [0-9.]* s, [0-9]* replays$' err || { cat err; return 1; }
+    expect 0 ranks "$n" "$gpt" $small --steps 8 --save-every 8 --dir "$name/without" --out "$name/b" --locate none "$@" || return 1
+    ! grep -q '^firstbad: step' err || return 1
+    cmp "$name/a/step-000008.safetensors" "$name/b/step-000008.safetensors" || return 1
+    found=$(case_of "$name/with") || return 1
+    says "$found/locate.json" found operator operator "$op" module "$module" class "$class" faithful true || return 1
+    [ -e "$found/bundle/bundle.json" ] && [ -e "$found/l3/witness.safetensors" ]
+}
+
+located_everywhere() {
+    located fp32 2 div h.1.attn domain_math --fault temperature-zero &&
+        located alone 1 div h.1.attn domain_math --fault temperature-zero@rank=0 &&
+        located accum 2 div h.1.attn domain_math --fault temperature-zero --accum 2 --dropout 0.1 &&
+        located fp16 2 linear h.1.mlp fp16_forward_overflow --precision fp16 --loss-scale 256 --fault mlp-fp16 &&
+        located bf16 2 log1p_backward ln_f domain_math --precision bf16 --fault clamp-log1p-bf16 --accum 2 &&
+        located sum 2 all_reduce h.1.mlp overflow --fault sum-fp32 &&
+        located token 2 embedding wte token_out_of_range --fault token-unknown --strategy bisect
+}
+
+# What is found after an update is found a step later. With the state of before, the update itself is replayed; without, no operator.
+located_in_the_update() {
+    rm -rf update
+    expect 0 ranks 2 "$gpt" $small --steps 6 --dir update/kept --keep-state --fault adam-half --max-skips 9 || return 1
+    says "$(case_of update/kept)/locate.json" step 5 found operator boundary update operator div class epsilon_underflow || return 1
+    expect 0 ranks 2 "$gpt" $small --steps 6 --dir update/lost --fault adam-half --max-skips 9 || return 1
+    says "$(case_of update/lost)/locate.json" step 6 found entry rule state
+}
+
+# A planted fault is in no operator: that it does not come again is what is said.
+planted_does_not_come_again() {
+    rm -rf planted
+    expect 0 ranks 2 "$gpt" $small --steps 4 --dir planted --inject grad-nan@step=3,rank=1 || return 1
+    says "$(case_of planted)/locate.json" found not_reproduced reproduced 0 attempts 3
+}
+
+# Observe lets the update pass. It is located all the same, from the state it began with.
+observed_is_located() {
+    rm -rf seen
+    FIRSTBAD_ON_BAD=observe expect 0 ranks 2 "$gpt" $small --steps 5 --dir seen --fault temperature-zero || return 1
+    grep -q '^firstbad: step 5 is applied although it is bad' err || { cat err; return 1; }
+    says "$(case_of seen)/locate.json" found operator operator div module h.1.attn
+}
+
+replay_of() { # ranks, bundle, folder for the answer, options
+    local n=$1 bundle=$2 out=$3
+    shift 3
+    mkdir -p "$out"
+    FIRSTBAD_REPLAY=$bundle FIRSTBAD_REPLAY_OUT=$out ranks "$n" "$gpt" $small "$@"
+}
+
+replays_a_bundle() {
+    local options="--precision fp16 --loss-scale 256 --batch 4 --accum 2 --dropout 0.1 --fault mlp-fp16@rank=1" found
+    rm -rf bundled again && mkdir again
+    expect 0 ranks 2 "$gpt" $small --steps 6 --dir bundled $options || return 1
+    found=$(case_of bundled) || return 1
+    says "$found/locate.json" rows_needed 1 || return 1
+    # In a fresh process, on as many ranks, on one, on more, and from the smallest batch alone; halving comes to the same.
+    for n in 2 1 3; do
+        expect 0 replay_of $n "$found/bundle" again/$n $options || return 1
+        says again/$n/locate.json found operator operator linear module h.1.mlp reproduced 3 attempts 3 || return 1
+    done
+    says again/2/locate.json faithful true && says again/1/locate.json faithful false || return 1
+    grep -q '"2 ranks became 1"' again/1/locate.json || return 1
+    FIRSTBAD_REPLAY_STRATEGY=bisect expect 0 replay_of 2 "$found/bundle-min" again/min $options || return 1
+    says again/min/locate.json found operator operator linear module h.1.mlp strategy bisect || return 1
+    # The same question in another format is a difference, and here a fault that is not there.
+    expect 0 replay_of 2 "$found/bundle" again/bf16 $options --precision bf16 || return 1
+    says again/bf16/locate.json found not_reproduced faithful false || return 1
+    # Another shape is wrong use; bytes that changed are refused.
+    expect 2 replay_of 2 "$found/bundle" again/shape $options --channels 64 && grep -q 'captured with channels 32' err || return 1
+    printf x | dd of="$found/bundle/batch-r00001.safetensors" bs=1 seek=400 conv=notrunc 2>/dev/null
+    expect 3 replay_of 2 "$found/bundle" again/torn $options && grep -q 'batch-r00001.safetensors' err
+}
+
+# A state that does not fit is referred to by its checkpoint, and read from there.
+replays_from_a_checkpoint() {
+    local options="--layers 6 --channels 96 --batch 1 --fault temperature-zero@step=5" found
+    rm -rf large again && mkdir again
+    expect 0 ranks 2 "$gpt" $small $options --steps 5 --dir large --bundle-max 1 --save-every 4 --out large/saved || return 1
+    found=$(case_of large) || return 1
+    [ ! -e "$found/bundle/state-r00000.safetensors" ] || { echo "the state was to be left out"; return 1; }
+    expect 0 replay_of 2 "$found/bundle" again/parent $options || return 1
+    says again/parent/locate.json found operator operator div faithful true
+}
+
 wrong_use() {
     expect 2 "$gpt" --no-such-option && grep -q 'unknown option --no-such-option' err &&
         expect 2 "$gpt" --steps many && grep -q 'expected a whole number' err &&
         expect 2 "$gpt" --channels 30 --heads 4 && grep -q 'does not divide' err &&
         expect 3 "$gpt" --data "$folder/missing" && grep -q 'No such file' err &&
         expect 3 "$gpt" --no-guard --resume "$folder/missing" && grep -q 'No such file' err &&
+        expect 2 "$gpt" --locate everything && grep -q 'expected all, none, or words' err &&
+        FIRSTBAD_STRATEGY=guess expect 2 "$gpt" && grep -q 'FIRSTBAD_STRATEGY' err &&
+        expect 2 "$gpt" --fault no-such-fault &&
+        expect 0 "$gpt" --fault list && grep -q 'mask-full-row' out &&
         expect 0 "$gpt" --help && grep -q '^usage: firstbad-gpt' out
 }
 
@@ -136,5 +249,11 @@ check "activations that grow past 65504 halt the run" activations_overflow
 check "the guard changes no bit of a healthy run" guard_changes_no_bit
 check "without the guard nothing is written" unguarded
 check "a folder that cannot be made costs evidence, is told, and leaves the gate shut to bad updates" evidence_lost
+check "an operator is named, in every format, and training goes on to the same bytes" located_everywhere
+check "an update that spoils the state is named where the state before it was kept" located_in_the_update
+check "a planted fault does not come again, and that is said" planted_does_not_come_again
+check "a run that only observes is located before the update" observed_is_located
+check "a bundle replays in a fresh process, on other numbers of ranks, and not when it was changed" replays_a_bundle
+check "a bundle without the state replays from its checkpoint" replays_from_a_checkpoint
 check "wrong use is told from a missing file" wrong_use
 exit $failed
