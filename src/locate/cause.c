@@ -159,6 +159,7 @@ static void rounding(fb_look *look)
 {
     fb_cause *cause = look->cause;
     char value[FB_NUMBER_BYTES], limit[FB_NUMBER_BYTES];
+    int inner;
     cause->rule = FB_RULE_ROUNDING;
     FB_EXPLAIN(cause, " in FP64 it comes to %s, which %s holds (its largest number is %s), and still the result is not finite.",
                fb_number_text(value, look->exact), fb_number_format(look->format),
@@ -168,7 +169,10 @@ static void rounding(fb_look *look)
     cause->limit = fb_number_limit(look->format);
     cause->format = look->format;
     if (own_epsilon(look)) return;
-    if (fb_inner_of(look)) fb_class_of_range(look);
+    inner = fb_inner_of(look);
+    /* A number on the way that is too large is a question of range, though not of the result's. */
+    if (inner == 1) cause->rule = FB_RULE_RANGE;
+    if (inner) fb_class_of_range(look);
     else fb_class_of_nothing(look);
 }
 
@@ -284,8 +288,8 @@ void fb_cause_judge(const fb_cause_facts *facts, fb_cause *cause)
     fb_fpenv saved = fb_fpenv_enter();
     memset(cause, 0, sizeof *cause);
     cause->row = cause->sample = cause->sample_id = -1;
-    if (is_batch_finding(facts)) fb_judge_batch(facts, cause);
-    else if (facts->found == FB_LOCATED_OPERATOR || facts->found == FB_LOCATED_SET) judge_operator(facts, cause);
+    if (facts->found == FB_LOCATED_OPERATOR || facts->found == FB_LOCATED_SET) judge_operator(facts, cause);
+    else if (is_batch_finding(facts)) fb_judge_batch(facts, cause);
     else if (facts->found == FB_LOCATED_ENTRY) fb_judge_entry(facts, cause);
     else fb_judge_replays(facts, cause);
     fb_say_cure(facts, cause);

@@ -143,7 +143,10 @@ static void zero_in_update(fb_look *look)
     const fb_witness_tensor *denominator = input >= 0 ? &look->w->inputs[input] : NULL;
     if (fb_text_has(look->out->name, "learning_rate") || strcmp(look->out->name, "lr") == 0) {
         is(look, FB_CAUSE_LR_INSTABILITY, 1);
-    } else if (denominator && denominator->count == 1 && look->out->count > 1) {
+    } else if (denominator && denominator->count == 1 && fb_text_has(denominator->name, "norm")) {
+        FB_EXPLAIN(look->cause, " It is the norm of all gradients, and they are all 0.");
+        is(look, FB_CAUSE_DOMAIN_MATH, 1);
+    } else if (denominator && denominator->count == 1 && (look->out->count > 1 || fb_text_has(denominator->name, "correction"))) {
         FB_EXPLAIN(look->cause,
                    " It is one number for all elements, as the correction of a bias is: 1 - beta^t is 0 when the counter t is 0.");
         if (look->facts->first_step_of_attempt == 2) is(look, FB_CAUSE_RESUME_MISMATCH, 1);
@@ -157,12 +160,27 @@ static void zero_in_update(fb_look *look)
     }
 }
 
-static int is_fp8(const fb_look *look)
+static int names_fp8(const fb_look *look)
 {
     const fb_domain *d = &look->domain;
     const char *name = d->input >= 0 ? look->w->inputs[d->input].name : "";
-    if (fb_text_has(name, "amax") || fb_text_has(name, "fp8") || fb_text_has(look->w->place.module, "fp8")) return 1;
-    return fb_text_has(look->out->name, "fp8") || d->numerator == 448.0 || d->numerator == 57344.0 || d->numerator == 240.0;
+    return fb_text_has(name, "amax") || fb_text_has(name, "fp8") || fb_text_has(look->out->name, "amax") ||
+           fb_text_has(look->out->name, "fp8") || fb_text_has(look->w->place.module, "fp8");
+}
+
+/* The largest numbers of e4m3, e5m2 and e4m3fnuz: what a scale is made of. */
+static int divides_fp8(const fb_domain *d)
+{
+    return d->numerator == 448.0 || d->numerator == 57344.0 || d->numerator == 240.0;
+}
+
+static void bad_number(fb_look *look)
+{
+    const char *name = look->domain.attribute;
+    if (fb_text_has(name, "scale")) is(look, FB_CAUSE_SCALE_RUNAWAY, 0);
+    else if (fb_text_has(name, "decay") || fb_text_has(name, "rate") || strcmp(name, "lr") == 0)
+        is(look, FB_CAUSE_LR_INSTABILITY, 0);
+    else is(look, FB_CAUSE_DOMAIN_MATH, 1);
 }
 
 static void by_zero(fb_look *look)
@@ -171,7 +189,8 @@ static void by_zero(fb_look *look)
     const char *name = d->input >= 0 ? look->w->inputs[d->input].name : "";
     int one = d->input >= 0 && look->w->inputs[d->input].count == 1;
     if (look->w->place.boundary == FB_UPDATE) zero_in_update(look);
-    else if (is_fp8(look)) is(look, FB_CAUSE_FP8_SCALING, 1);
+    else if (names_fp8(look)) is(look, FB_CAUSE_FP8_SCALING, 1);
+    else if (divides_fp8(&look->domain)) is(look, FB_CAUSE_FP8_SCALING, 0);
     else if (one && (look->w->place.boundary == FB_LOSS || fb_text_has(look->w->place.module, "loss"))) zero_in_loss(look);
     else if (fb_text_has(name, "weight_sum") || fb_text_has(name, "count") || fb_text_has(name, "valid"))
         is(look, FB_CAUSE_ZERO_DENOMINATOR, 1);
@@ -204,7 +223,8 @@ void fb_class_of_domain(fb_look *look)
     case FB_DOMAIN_SQRT_NEGATIVE:
         is(look, look->w->place.boundary == FB_UPDATE ? FB_CAUSE_OPTIMIZER_STATE : FB_CAUSE_DOMAIN_MATH, 1);
         break;
-    case FB_DOMAIN_ZERO_TIMES_INF: is(look, is_fp8(look) ? FB_CAUSE_FP8_SCALING : FB_CAUSE_DOMAIN_MATH, 1); break;
+    case FB_DOMAIN_ZERO_TIMES_INF: is(look, names_fp8(look) ? FB_CAUSE_FP8_SCALING : FB_CAUSE_DOMAIN_MATH, 1); break;
+    case FB_DOMAIN_NUMBER: bad_number(look); break;
     case FB_DOMAIN_NONE:
         /* FP64 says that it is no rounding; which argument is to blame is not known of this operator. */
         is(look, FB_CAUSE_DOMAIN_MATH, 0);
@@ -239,6 +259,7 @@ void fb_class_of_nothing(fb_look *look)
 {
     const fb_cause_facts *facts = look->facts;
     uint64_t row;
+    look->cause->rule = FB_RULE_NONE;
     FB_EXPLAIN(look->cause, " Nothing that such an operator computes on the way leaves the format either.");
     if (look->kind == FB_OP_COLLECTIVE || (look->w->op_flags & FB_TAPE_COLLECTIVE)) {
         if (look->w->ranks_bad == 1 && facts->world > 1) {

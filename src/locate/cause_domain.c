@@ -33,6 +33,17 @@ static int second(const fb_look *look, int way, double *value, uint64_t *at, int
     return fb_op_number(look->w, NULL, value);
 }
 
+/* A factor that the trainer computed and wrote down as a number of the operator: 1 / 0, or a decay by a rate that is NaN. */
+static int bad_number(fb_look *look)
+{
+    for (uint32_t i = 0; i < look->w->attribute_count; i++) {
+        if (fb_json_is_number(look->w->attributes[i].value)) continue;
+        look->domain.attribute = look->w->attributes[i].name ? look->w->attributes[i].name : "a number";
+        return found(look, FB_DOMAIN_NUMBER, -1, 0, look->w->attributes[i].value);
+    }
+    return 0;
+}
+
 /* ---- rows -------------------------------------------------------------------------------------------------------------------- */
 
 static int row_is_masked(const fb_witness_tensor *tensor, uint64_t row, uint64_t columns)
@@ -107,6 +118,8 @@ static int quotient(fb_look *look, int way)
     int32_t input = 2;
     if (!look->backward) {
         if (!fb_operand(look, 0, way, &a, &at) && !fb_operand(look, 0, 0, &a, &at)) return 0;
+        /* A number over a tensor: "max_norm" / norm. */
+        if (look->w->input_count == 1 && a == 0.0 && second(look, way, &b, &at_b, &input) && b != 0.0) return by(look, b, 0, at);
         return second(look, way, &b, &at_b, &input) && b == 0.0 && by(look, a, input, at_b);
     }
     if (!fb_operand(look, 0, 0, &a, &at) || !fb_operand(look, 2, way, &b, &at_b)) return 0;
@@ -307,7 +320,7 @@ int fb_domain_of(fb_look *look)
 {
     memset(&look->domain, 0, sizeof look->domain);
     look->domain.input = -1;
-    if (of_kind(look, 0) || of_kind(look, 1)) return 1;
+    if (bad_number(look) || of_kind(look, 0) || of_kind(look, 1)) return 1;
     if (look->has_terms && look->terms.zero_times_inf) return found(look, FB_DOMAIN_ZERO_TIMES_INF, 0, look->at, 0.0);
     return beyond(look);
 }

@@ -56,7 +56,7 @@ static int sums(fb_look *look)
         look->cause->certain = 0;
         FB_EXPLAIN(look->cause, " The sum lies so close to the limit that the rounding of %llu additions can carry it over.",
                    (unsigned long long)t->count);
-        return 1;
+        return 2;
     }
     return 0;
 }
@@ -67,7 +67,7 @@ static int near_edge(fb_look *look)
     if (look->format == FB_F64 || edge == 0.0 || !(fabs(look->exact) >= edge * (1.0 - 0x1p-10))) return 0;
     look->cause->certain = 0;
     FB_EXPLAIN(look->cause, " It lies so close to the limit that rounding inside of the operator can carry it over.");
-    return 1;
+    return 2;
 }
 
 static int rows(fb_look *look)
@@ -93,7 +93,7 @@ static int rows(fb_look *look)
     if (look->kind == FB_OP_LOG_SOFTMAX && fb_json_is_number(in->values[look->at]) && in->values[look->at] - most < -104.0) {
         FB_EXPLAIN(look->cause, " Its probability, e^%.4g, is 0 in fp32, and a logarithm taken of that is -Inf.",
                    in->values[look->at] - most);
-        return 1;
+        return 2;
     }
     return 0;
 }
@@ -120,27 +120,24 @@ static int elements(fb_look *look)
         look->cause->certain = 0;
         FB_EXPLAIN(look->cause, " Inside of it, the square of the denominator %s is 0 in %s, and it is divided by that.",
                    fb_number_text(number, b), fb_number_format(look->format));
-        return 1;
+        return 2;
     }
     return 0;
 }
 
 int fb_inner_of(fb_look *look)
 {
+    int inner = 0;
     if (look->has_terms) return sums(look);
     switch (look->kind) {
     case FB_OP_SOFTMAX:
     case FB_OP_LOG_SOFTMAX:
-    case FB_OP_LAYER_NORM:
-        if (rows(look)) return 1;
-        break;
+    case FB_OP_LAYER_NORM: inner = rows(look); break;
     case FB_OP_GELU:
     case FB_OP_SIGMOID:
     case FB_OP_RSQRT:
-    case FB_OP_DIV:
-        if (elements(look)) return 1;
-        break;
+    case FB_OP_DIV: inner = elements(look); break;
     default: break;
     }
-    return near_edge(look);
+    return inner ? inner : near_edge(look);
 }

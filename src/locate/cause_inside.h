@@ -67,11 +67,13 @@ enum {
     FB_DOMAIN_TOO_FEW,     /* mean or deviation over too few elements */
     FB_DOMAIN_ALL_IGNORED, /* no label counts */
     FB_DOMAIN_INDEX,       /* no row of that number in the table */
+    FB_DOMAIN_NUMBER,      /* the operator was built with a number that is none */
     FB_DOMAIN_BEYOND       /* finite in mathematics, beyond FP64 as well */
 };
 
 typedef struct fb_domain {
     int32_t what;            /* FB_DOMAIN_* */
+    const char *attribute;   /* FB_DOMAIN_NUMBER: its name; never NULL then */
     int32_t input;           /* whose element it is; -1: none */
     uint64_t at;             /* that element */
     double value, numerator; /* it; and the numerator of a division */
@@ -156,7 +158,9 @@ int fb_terms_of(fb_look *look);
 int fb_domain_of(fb_look *look);
 /* The operator on one element, out of finite operands; 1: known for this kind, its operands kept. */
 int fb_value_of(const fb_look *look, double *value);
-/* A number inside the operator that the format cannot hold though the result could: its text is added to the explanation. */
+/* A number inside the operator that the format cannot hold though the result could: its text is added to the explanation. 1: it is
+ * too
+   large; 2: it is rounding that carries the result over the limit, or a denominator to 0. */
 int fb_inner_of(fb_look *look);
 
 /* ---- rules ------------------------------------------------------------------------------------------------------------------- */

@@ -106,6 +106,9 @@ void fb_say_domain(fb_look *look)
         FB_EXPLAIN(look->cause, " there is no such row: %s is %s, and allowed are %lld to %lld.", who, a, (long long)d->low,
                    (long long)d->high - 1);
         break;
+    case FB_DOMAIN_NUMBER:
+        FB_EXPLAIN(look->cause, " it was built with \"%s\" = %s, which is no finite number.", d->attribute, a);
+        break;
     default: FB_EXPLAIN(look->cause, " its result is not finite for these finite inputs."); break;
     }
 }
@@ -225,7 +228,7 @@ void fb_say_cure(const fb_cause_facts *facts, fb_cause *cause)
     } else if (cause->rule == FB_RULE_STATE) {
         fb_say(cause->verify, sizeof cause->verify,
                "firstbad scan on the checkpoint that is to be resumed from (exit 0: it holds nothing bad)");
-    } else if (cause->rule == FB_RULE_NONE) {
+    } else if (cause->class_number == FB_CAUSE_UNKNOWN) {
         fb_say(cause->verify, sizeof cause->verify, "firstbad bisect %s", name);
     } else {
         fb_say(cause->verify, sizeof cause->verify, "firstbad replay %s --batch minimal (exit 0 once the fix is in)", name);

@@ -188,8 +188,8 @@ static int find(const fb_look *look, dot *d)
 
 static void add(fb_terms *t, const dot *d)
 {
-    uint64_t n = d->count + (d->extra ? 1 : 0);
-    t->count = n;
+    uint64_t n = d->count + (d->extra ? 1 : 0), before = t->count;
+    t->count += n;
     t->scale = d->scale;
     t->products = d->squares ? 2 : d->y ? 1 : 0;
     t->x = d->x;
@@ -201,17 +201,31 @@ static void add(fb_terms *t, const dot *d)
         if ((left == 0.0 && fb_number_is_inf(right)) || (right == 0.0 && fb_number_is_inf(left))) t->zero_times_inf = 1;
         t->sum += term;
         t->absolute += fabs(term);
-        if (i == 0 || fabs(term) > fabs(t->largest)) {
+        if (before + i == 0 || fabs(term) > fabs(t->largest)) {
             t->largest = term;
             t->left = left;
             t->right = right;
-            t->largest_at = i;
+            t->largest_at = before + i;
         }
-        if (i == 0 || fabs(t->sum) > fabs(t->partial)) {
+        if (before + i == 0 || fabs(t->sum) > fabs(t->partial)) {
             t->partial = t->sum;
-            t->partial_after = i + 1;
+            t->partial_after = before + i + 1;
         }
     }
+}
+
+/* The norm of all gradients together reads each of them. */
+static int norm_of_all(const fb_look *look, fb_terms *t)
+{
+    if (look->kind != FB_OP_NORM || look->backward || look->w->input_count < 2 || look->out->count != 1) return 0;
+    for (uint32_t k = 0; k < look->w->input_count; k++) {
+        const fb_witness_tensor *x = input(look, k);
+        dot d = {.x = x, .x_step = 1, .scale = 1.0, .squares = 1};
+        if (!x) return 0;
+        d.count = x->count;
+        add(t, &d);
+    }
+    return 1;
 }
 
 static int within(const dot *d)
@@ -225,8 +239,10 @@ int fb_terms_of(fb_look *look)
     fb_terms t = {0};
     dot d = {0};
     double value;
-    if (look->out->count == 0 || !find(look, &d) || !within(&d)) return 0;
-    add(&t, &d);
+    if (look->out->count == 0) return 0;
+    if (norm_of_all(look, &t)) d.root = 1;
+    else if (find(look, &d) && within(&d)) add(&t, &d);
+    else return 0;
     value = d.root && t.sum >= 0.0 ? sqrt(t.sum) : t.sum * t.scale;
     /* Sums of FP64 in another order differ by some rounding of the magnitudes; a wrong layout differs by more than that. */
     if (look->exact_known && fb_json_is_number(look->exact) && fb_json_is_number(value)) {

@@ -92,6 +92,32 @@ static void test_cause__a_temperature_of_zero_is_a_number_it_was_built_with(void
     says(&s.o, "3/0: the number it was built with is 0.");
 }
 
+static void test_cause__a_number_that_is_none_is_named(void **state)
+{
+    static const struct {
+        const char *name, *class_name;
+    } cases[] = {{"inverse_scale", "scale_runaway"}, {"decay", "lr_instability"}, {"factor", "domain_math"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        single s;
+        begin_single(&s, "mul", FB_UPDATE, 0, 1, 0);
+        add_attribute(&s.o, cases[i].name, an_inf());
+        assert_string_equal(judge(&s.o), cases[i].class_name);
+        assert_int_equal(s.o.cause.rule, FB_RULE_DOMAIN);
+        says(&s.o, "= +Inf, which is no finite number");
+    }
+}
+
+static void test_cause__a_number_over_a_tensor_that_is_zero_is_named(void **state)
+{
+    single s;
+    (void)state;
+    begin_single(&s, "div", FB_FORWARD, 0, 1, 0);
+    add_attribute(&s.o, "max_norm", 1.0);
+    assert_string_equal(judge(&s.o), "domain_math");
+    says(&s.o, "1/0: \"first\" at [0] is 0");
+}
+
 static void test_cause__a_fully_masked_row_is_named_with_batch_head_and_query(void **state)
 {
     double scores[16], out[16], exact[16];
@@ -405,6 +431,8 @@ int main(void)
         cmocka_unit_test(test_cause__each_argument_outside_of_its_domain_is_named),
         cmocka_unit_test(test_cause__intended_infinities_that_meet_are_named),
         cmocka_unit_test(test_cause__a_temperature_of_zero_is_a_number_it_was_built_with),
+        cmocka_unit_test(test_cause__a_number_that_is_none_is_named),
+        cmocka_unit_test(test_cause__a_number_over_a_tensor_that_is_zero_is_named),
         cmocka_unit_test(test_cause__a_fully_masked_row_is_named_with_batch_head_and_query),
         cmocka_unit_test(test_cause__a_row_with_one_score_left_is_not_called_masked),
         cmocka_unit_test(test_cause__a_deviation_over_one_element_is_named),

@@ -280,7 +280,7 @@ static void test_cause__a_partial_sum_beyond_the_format_is_told_from_the_sum(voi
     add_output(&o, "total", FB_F16, out, 1, 0);
     set_exact(&o, exact);
     assert_string_equal(judge(&o), "fp16_forward_overflow");
-    assert_int_equal(o.cause.rule, FB_RULE_ROUNDING);
+    assert_int_equal(o.cause.rule, FB_RULE_RANGE);
     says(&o, "in FP64 it comes to 0, which fp16 holds");
     says(&o, "a partial sum is 120000");
     says(&o, "after 2 of them it stands at 120000");
@@ -297,7 +297,7 @@ static void test_cause__the_cube_inside_of_gelu_is_found(void **state)
     add_output(&o, "gelu", FB_F16, out, 1, 0);
     set_exact(&o, exact);
     assert_string_equal(judge(&o), "fp16_forward_overflow");
-    assert_int_equal(o.cause.rule, FB_RULE_ROUNDING);
+    assert_int_equal(o.cause.rule, FB_RULE_RANGE);
     says(&o, "the cube of its input is 125000");
 }
 
@@ -312,8 +312,14 @@ static void test_cause__squares_beyond_fp32_inside_of_a_norm_are_found(void **st
     add_output(&o, "grad_norm", FB_F32, out, 1, 0);
     set_exact(&o, exact);
     assert_string_equal(judge(&o), "overflow");
-    assert_int_equal(o.cause.rule, FB_RULE_ROUNDING);
+    assert_int_equal(o.cause.rule, FB_RULE_RANGE);
     says(&o, "a partial sum is 2e+40");
+    /* The norm of several tensors is one sum. */
+    exact[0] = 2e20;
+    add_input(&o, "other", FB_F32, a, 2, 0);
+    assert_string_equal(judge(&o), "overflow");
+    assert_int_equal(o.cause.rule, FB_RULE_RANGE);
+    says(&o, "a partial sum is 4e+40");
 }
 
 static void test_cause__an_epsilon_inside_of_a_fused_norm_can_vanish(void **state)
@@ -349,7 +355,7 @@ static void test_cause__what_arithmetic_does_not_explain_is_kernel_device_or_mem
     (void)state;
     make_unexplained(&o, a, out, exact);
     assert_string_equal(judge(&o), "kernel_bug");
-    assert_int_equal(o.cause.rule, FB_RULE_ROUNDING);
+    assert_int_equal(o.cause.rule, FB_RULE_NONE);
     assert_false(o.cause.certain);
     says(&o, "not ruled out");
     o.facts.other_ranks_tried = o.facts.other_ranks_bad = 3;
