@@ -34,7 +34,7 @@ static void text(putting *p, const char *key, const char *value)
     if (p->status == FB_OK) p->status = fb_bundle_set_text(p->writer, key, value, p->err);
 }
 
-/* ---- numbers --------------------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ---------------------------------------------------------------------------------------------------------------- */
 
 uint64_t capture_mix(uint64_t hash, const void *data, size_t bytes)
 {
@@ -105,7 +105,7 @@ static void put_random(putting *p, const replay_start *s)
     put(p, FB_BUNDLE_RNG, "step_and_rank", FB_I64, 1, &two, place);
 }
 
-/* ---- the batch ------------------------------------------------------------------------------------------------------------------- */
+/* ---- the batch -------------------------------------------------------------------------------------------------------------- */
 
 static void put_windows(putting *p, const batch *b)
 {
@@ -188,7 +188,7 @@ static void put_batch(putting *p, const replay_start *s, const minimal_batch *mi
     }
 }
 
-/* ---- the state ------------------------------------------------------------------------------------------------------------------- */
+/* ---- the state -------------------------------------------------------------------------------------------------------------- */
 
 uint64_t capture_digest(const float *parameters, const float *exp_avg, const float *exp_avg_sq, size_t count, int64_t updates)
 {
@@ -224,7 +224,7 @@ static void put_state(putting *p, const trainer *t, const replay_start *s)
     }
 }
 
-/* ---- the command ----------------------------------------------------------------------------------------------------------------- */
+/* ---- the command ------------------------------------------------------------------------------------------------------------ */
 
 enum { COMMAND_BYTES = 1 << 16, COMMAND_WORDS = 256 };
 
@@ -247,7 +247,7 @@ static void set_command(putting *p)
     free(bytes);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------------------- */
+/* ---- all of it -------------------------------------------------------------------------------------------------------------- */
 
 static void put_all(putting *p, const trainer *t, const replay_start *s, const minimal_batch *minimal, int32_t state_of)
 {

@@ -1,4 +1,5 @@
-/* capture_read.c: the reading half of capture.h. The library has compared every byte with what was captured before this sees any. */
+/* capture_read.c: the reading half of capture.h. The library has compared every byte with what was
+ * captured before this sees any. */
 #include "capture.h"
 
 #include <inttypes.h>
@@ -52,7 +53,7 @@ __attribute__((format(printf, 2, 3))) static void differs(captured *c, const cha
     c->difference_count++;
 }
 
-/* ---- what must be equal, and what may differ ------------------------------------------------------------------------------------- */
+/* ---- what must be equal, and what may differ -------------------------------------------------------------------------------- */
 
 static int check_shape(reading *r, const options *o, fb_error *err)
 {
@@ -93,7 +94,7 @@ static void compare(captured *c, reading *r, const trainer *t)
     if (c->start.world != t->world) differs(c, "%d %s became %d", c->start.world, c->start.world == 1 ? "rank" : "ranks", t->world);
 }
 
-/* ---- batch ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- batch ------------------------------------------------------------------------------------------------------------------ */
 
 /* A rank of which the bundle holds no batch takes part with one that does no harm. */
 static void fill_harmless(batch *b)
@@ -156,7 +157,7 @@ static void read_batch(captured *c, reading *r, const options *o)
     read_rows(c, r);
 }
 
-/* ---- state ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- state ------------------------------------------------------------------------------------------------------------------ */
 
 static void read_state_inside(captured *c, reading *r, const gpt_model *model)
 {
@@ -216,7 +217,7 @@ static void read_state(captured *c, reading *r, const trainer *t)
     }
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------------------- */
+/* ---- all of it -------------------------------------------------------------------------------------------------------------- */
 
 static void read_numbers(captured *c, reading *r)
 {

@@ -32,7 +32,7 @@ static const gpt_tensor *tensor_at(const gpt_model *model, int64_t position)
     return NULL;
 }
 
-/* ---- by boundary ----------------------------------------------------------------------------------------------------------------- */
+/* ---- by boundary ------------------------------------------------------------------------------------------------------------ */
 
 static int out_of_range(const int32_t *x, size_t count, int32_t classes, int32_t also)
 {
@@ -123,7 +123,7 @@ static int name_it(const trainer *t, int64_t position, finding *f)
     }
 }
 
-/* ---- for all ranks ----------------------------------------------------------------------------------------------------------------- */
+/* ---- for all ranks ---------------------------------------------------------------------------------------------------------- */
 
 int finding_of(const trainer *t, const fb_verdict *verdict, finding *out)
 {

@@ -7,7 +7,8 @@
 
 /*
  * The verdict has boundary, micro-step, rank and position; the names are those that guard.c gave to the site there. Filled on the
- * rank that has the finding and told to all. Collective. 0; -1 when the verdict speaks of no tensor: ranks that disagree, a vote that
+ * rank that has the finding and told to all. Collective. 0; -1 when the verdict speaks of no tensor: ranks that disagree, a vote
+ * that
  * failed.
  */
 int finding_of(const trainer *t, const fb_verdict *verdict, finding *out);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the state before an update -------------------------------------------------------------------------------------------------- */
+/* ---- the state before an update --------------------------------------------------------------------------------------------- */
 
 int incident_open(kept_state *kept, const gpt_model *model)
 {
@@ -41,7 +41,7 @@ void incident_keep_state(trainer *t, int64_t step, const outcome *out)
     kept->learning_rate = out->learning_rate;
 }
 
-/* ---- nothing may change ---------------------------------------------------------------------------------------------------------- */
+/* ---- nothing may change ----------------------------------------------------------------------------------------------------- */
 
 /* A digest of all that a replay could spoil. */
 static uint64_t living_state(const trainer *t)
@@ -73,7 +73,7 @@ static void must_be_as_before(const trainer *t, uint64_t before)
     MPI_Abort(t->comm, EXIT_FAILED);
 }
 
-/* ---- what a replay starts from --------------------------------------------------------------------------------------------------- */
+/* ---- what a replay starts from ---------------------------------------------------------------------------------------------- */
 
 static replay_start start_of(const trainer *t, int64_t step, const finding *f, double scale, double learning_rate)
 {
@@ -113,7 +113,7 @@ static void write_bundle(const trainer *t, const replay_start *start, const mini
         fprintf(stderr, "firstbad-gpt: rank %d: no bundle was kept: %s\n", t->rank, err.message);
 }
 
-/* ---- words ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------------------------------ */
 
 static void words_of(const trainer *t, const fb_verdict *v, const replay_start *s, char headline[256], char next[128],
                      char line[512])
@@ -151,7 +151,7 @@ static int speaks(const trainer *t, const fb_locate_result *q, const finding *f)
     return t->rank == (q->owner >= 0 && q->owner < t->world ? q->owner : f->rank);
 }
 
-/* ---- locate ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- locate ----------------------------------------------------------------------------------------------------------------- */
 
 static int32_t first_step(const trainer *t, int64_t step)
 {
@@ -267,7 +267,7 @@ static void locate(trainer *t, int64_t step, const fb_verdict *verdict, const ou
     must_be_as_before(t, before);
 }
 
-/* ---- probing --------------------------------------------------------------------------------------------------------------------- */
+/* ---- probing ---------------------------------------------------------------------------------------------------------------- */
 
 /* Two skips in a row that look like probing: the same batch in FP32 tells an overflow of the scale from a fault. */
 static void probe(trainer *t, int64_t step, const fb_verdict *verdict, const outcome *out)

@@ -59,7 +59,8 @@ typedef enum adamw_stage {
     ADAMW_STAGES
 } adamw_stage;
 
-/* One stage over n elements: out from a and, where it reads two, b. out may be a or b. Rounded to `format`, moments' stages only. */
+/* One stage over n elements: out from a and, where it reads two, b. out may be a or b. Rounded to
+ * `format`, moments' stages only. */
 void adamw_run_stage(adamw_stage stage, const adamw_factors *factors, precision format, float *out, const float *a, const float *b,
                      size_t n);
 

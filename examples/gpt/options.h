@@ -41,8 +41,8 @@ typedef struct options {
 } options;
 
 /*
- * 0; or -1 with a sentence in `message`. Text that is kept points into argv. FIRSTBAD_LOCATE and FIRSTBAD_STRATEGY stand for --locate
- * and --strategy where these are not given.
+ * 0; or -1 with a sentence in `message`. Text that is kept points into argv. FIRSTBAD_LOCATE and FIRSTBAD_STRATEGY stand for
+ * --locate and --strategy where these are not given.
  */
 int options_read(options *o, int argc, char **argv, char *message, size_t message_bytes);
 void options_help(void);

@@ -31,7 +31,7 @@ gpt_place replay_place(const replay *r, size_t micro)
     return (gpt_place){r->start.step, (int32_t)micro, r->as};
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------------ */
+/* ---- memory ----------------------------------------------------------------------------------------------------------------- */
 
 /* The model in a format, opened when it is first asked for. NULL when memory is short. */
 static replay_model *model_in(replay *r, precision format)
@@ -102,7 +102,7 @@ void replay_close(replay *r)
     *r = (replay){0};
 }
 
-/* ---- what is asked for --------------------------------------------------------------------------------------------------------- */
+/* ---- what is asked for ------------------------------------------------------------------------------------------------------ */
 
 static int format_named(const char *name, precision *out)
 {
@@ -170,7 +170,7 @@ static fb_status play_other(replay *r, int32_t rank, fb_error *err)
     return FB_OK;
 }
 
-/* ---- one replay -------------------------------------------------------------------------------------------------------------- */
+/* ---- one replay ------------------------------------------------------------------------------------------------------------- */
 
 /* Which micro-steps the finding can have come from: forward passes do not know of each other, gradients are added up. */
 static size_t first_micro(const finding *f)

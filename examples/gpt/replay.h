@@ -86,7 +86,7 @@ fb_status replay_rerun(void *replay, fb_rerun *rerun, fb_error *err);
 /* Integers, the largest of all ranks; ctx is the replay. */
 fb_status replay_max(void *replay, int32_t *values, size_t count, fb_error *err);
 
-/* ---- parts of it, for each other ------------------------------------------------------------------------------------------------ */
+/* ---- parts of it, for each other -------------------------------------------------------------------------------------------- */
 
 enum { WORK_ARRAYS = 7 };
 

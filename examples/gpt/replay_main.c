@@ -7,8 +7,8 @@
 #include <string.h>
 
 /*
- * Which rank of the run this process plays. With fewer processes than ranks, the finding's rank must be among those that are played:
- * process 0 plays it then.
+ * Which rank of the run this process plays. With fewer processes than ranks, the finding's rank must be among those that are
+ * played: process 0 plays it then.
  */
 static int32_t role_of(const trainer *t, int32_t finding_rank)
 {

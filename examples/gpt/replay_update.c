@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- the store of local gradients ------------------------------------------------------------------------------------------------ */
+/* ---- the store of local gradients ------------------------------------------------------------------------------------------- */
 
 static fb_tape_value store_value(const replay *r, size_t i, const char *name, uint32_t flags)
 {
@@ -70,7 +70,7 @@ void replay_accumulate(replay *r, size_t micro)
     for (size_t i = 0; i < model->tensor_count; i++) tell_accumulated(r, i, micro);
 }
 
-/* ---- the collective, and out of the format ----------------------------------------------------------------------------------------- */
+/* ---- the collective, and out of the format ---------------------------------------------------------------------------------- */
 
 static int32_t last_micro(const replay *r)
 {
@@ -115,7 +115,7 @@ void replay_reduce(replay *r)
     for (size_t i = 0; i < model->tensor_count; i++) tell_unscaled(r, i, 1.0 / (r->scale * r->start.world));
 }
 
-/* ---- the numbers that all tensors share -------------------------------------------------------------------------------------------- */
+/* ---- the numbers that all tensors share ------------------------------------------------------------------------------------- */
 
 /* Ids of what an update computes with. */
 typedef struct shared_numbers {
@@ -188,7 +188,7 @@ static shared_numbers tell_shared(replay *r)
     return s;
 }
 
-/* ---- the optimizer, tensor by tensor ----------------------------------------------------------------------------------------------- */
+/* ---- the optimizer, tensor by tensor ---------------------------------------------------------------------------------------- */
 
 static const struct stage_row {
     const char *op, *made, *number;

@@ -1,7 +1,7 @@
 /*
- * rerun.c: one operator again in FP64, on the inputs that the tape kept. Operators of the program are in reference.c; here are those
- * of the gradient's way and of the optimizer. Numbers that an operator was built with come from its attributes, as they were written
- * in the program and not as a format rounds them.
+ * rerun.c: one operator again in FP64, on the inputs that the tape kept. Operators of the program are in reference.c; here are
+ * those of the gradient's way and of the optimizer. Numbers that an operator was built with come from its attributes, as they were
+ * written in the program and not as a format rounds them.
  */
 #include "reference.h"
 #include "replay.h"
@@ -20,7 +20,7 @@ static fb_status unknown(const fb_rerun *rerun, fb_error *err)
     return FB_E_UNSUPPORTED;
 }
 
-/* ---- operators of the program ------------------------------------------------------------------------------------------------------ */
+/* ---- operators of the program ----------------------------------------------------------------------------------------------- */
 
 static fb_status rerun_program(replay *r, fb_rerun *rerun, fb_error *err)
 {
@@ -38,7 +38,7 @@ static fb_status rerun_program(replay *r, fb_rerun *rerun, fb_error *err)
     return wrong ? unknown(rerun, err) : FB_OK;
 }
 
-/* ---- those outside of it --------------------------------------------------------------------------------------------------------- */
+/* ---- those outside of it ---------------------------------------------------------------------------------------------------- */
 
 static double attribute(const fb_rerun *rerun)
 {

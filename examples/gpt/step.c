@@ -57,7 +57,7 @@ int trainer_draw(trainer *t, int64_t step)
     return 0;
 }
 
-/* ---- what a step does with firstbad and without ------------------------------------------------------------------------------ */
+/* ---- what a step does with firstbad and without ----------------------------------------------------------------------------- */
 
 static void heard(void *listener, const gpt_model *model, int op)
 {
@@ -112,7 +112,7 @@ static void update(trainer *t, int64_t step, outcome *out)
     if (faults_applies(&t->options.faults, place)) adamw_update_with(&t->optimizer, t->model, &numbers);
 }
 
-/* ---- one step without firstbad ----------------------------------------------------------------------------------------------- */
+/* ---- one step without firstbad ---------------------------------------------------------------------------------------------- */
 
 /* What fb_step_unscale does besides its checks: multiply in place, and the sum of squares in FP64. */
 static double unscale_plain(float *x, size_t n, double inverse)
@@ -142,7 +142,7 @@ void step_plain(trainer *t, int64_t step, outcome *out)
     update(t, step, out);
 }
 
-/* ---- the same step, guarded -------------------------------------------------------------------------------------------------- */
+/* ---- the same step, guarded ------------------------------------------------------------------------------------------------- */
 
 static void guarded_begin(trainer *t, int64_t step, double learning_rate)
 {

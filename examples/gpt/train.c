@@ -83,7 +83,8 @@ static int draw(trainer *t, int64_t step)
                     "nothing is left to train on: every window that was drawn is one that FIRSTBAD_LEAVE_OUT names");
 }
 
-/* How often a window was left out and another drawn in its place. Only where something is to be left out, since all ranks add up. */
+/* How often a window was left out and another drawn in its place. Only where something is to be left
+ * out, since all ranks add up. */
 static void tell_left_out(const trainer *t)
 {
     unsigned long long count = t->left_out.count;

@@ -1,4 +1,5 @@
-/* update.h: from the unscaled gradient to the numbers that the optimizer works with, faults included; in training and in a replay. */
+/* update.h: from the unscaled gradient to the numbers that the optimizer works with, faults included;
+ * in training and in a replay. */
 #ifndef GPT_UPDATE_H
 #define GPT_UPDATE_H
 
