@@ -5,6 +5,7 @@
  *   fb_mpi_run_open(&run, &config, MPI_COMM_WORLD, &err)      instead of fb_run_open, on every rank
  *   fb_mpi_step_vote(run, MPI_COMM_WORLD, &verdict, &err)     ballot, all-reduce and settle in one call, on every rank
  *   fb_mpi_vote(comm, words)                                  the all-reduce alone
+ *   config.max = fb_mpi_reduce_max, with a MPI_Comm * as ctx  the reduction of fb_locate_run (firstbad/locate.h)
  *
  * The communicator's error handler is set to MPI_ERRORS_RETURN for the length of a call and put back, so that a failed collective
  * becomes "no quorum" and never an abort of ours. There is no timeout of ours: a dead peer ends the call when MPI notices.
@@ -169,6 +170,31 @@ static inline fb_status fb_mpi_run_open(fb_run **out, const fb_run_config *confi
     status = fb_mpi_open_together_(out, config, comm, err);
     fb_mpi_restore_(comm, &before);
     return status;
+}
+
+/**
+ * Replace each of `count` integers by the largest over all ranks: an fb_reduce_max_fn of firstbad/locate.h.
+ * ctx  the address of an MPI_Comm. A caller whose replays need more than that writes a callback of its own around this one.
+ * Returns FB_OK, or FB_E_IO with the MPI error in the sentence; the values are then not to be used. Collective.
+ */
+static inline fb_status fb_mpi_reduce_max(void *ctx, int32_t *values, size_t count, fb_error *err)
+{
+    MPI_Comm comm = *(MPI_Comm *)ctx;
+    MPI_Errhandler before;
+    char sentence[128];
+    int code = fb_mpi_return_errors_(comm, &before);
+    if (code != MPI_SUCCESS) return fb_mpi_fail_(err, FB_E_USAGE, "reduce over ranks: the communicator takes no error handler");
+    while (count && code == MPI_SUCCESS) {
+        /* MPI counts in int. */
+        int piece = count > (1u << 30) ? 1 << 30 : (int)count;
+        code = MPI_Allreduce(MPI_IN_PLACE, values, piece, MPI_INT32_T, MPI_MAX, comm);
+        values += piece;
+        count -= (size_t)piece;
+    }
+    fb_mpi_restore_(comm, &before);
+    if (code == MPI_SUCCESS) return FB_OK;
+    (void)snprintf(sentence, sizeof sentence, "reduce over ranks: MPI_Allreduce failed with code %d; a rank may be gone", code);
+    return fb_mpi_fail_(err, FB_E_IO, sentence);
 }
 
 #ifdef __cplusplus
