@@ -42,7 +42,8 @@ gpt_op build_dropout(const builder *b, gpt_op op, rng_site site, size_t layer)
 
 double build_attention_scale(const builder *b)
 {
-    return 1.0 / sqrt((double)(b->config->channels / b->config->heads));
+    size_t HS = b->config->channels / b->config->heads;
+    return 1.0 / sqrt((double)HS);
 }
 
 gpt_op build_gain(const builder *b, gpt_op op)
