@@ -2,9 +2,8 @@
  * firstbad/locate.h: replay a bad update, find the operator that made its first bad number, say why, and make the batch small.
  * Experimental: may change with a minor version.
  *
- * The trainer knows how to run a step again; this knows what to look at, and what may be concluded. The trainer runs the step with
- * a
- * *tape* in hand and tells it every operator in the order in which they run, with what each reads and makes:
+ * The trainer knows how to run a step again; this knows what to look at, and what may be concluded. The trainer runs the step
+ * with a *tape* in hand and tells it every operator in the order in which they run, with what each reads and makes:
  *
  *   fb_locate_run(&config, &result, &err)                    on every rank, by the same decision
  *     config.replay(ctx, tape, request, &err)                called once a replay, on every rank
@@ -244,7 +243,7 @@ typedef struct fb_locate_result {
     uint32_t size;
     int32_t found;      /* FB_LOCATED_* */
     int32_t rule;       /* FB_RULE_* */
-    int32_t owner;      /* lowest rank on which the origin is bad; -1: none */
+    int32_t owner;      /* lowest rank on which the origin is bad and leads to the finding; -1: none */
     int32_t boundary;   /* of the origin; 0: unknown */
     int32_t micro_step; /* of the origin */
     int32_t persists;   /* in FP32: 1 yes, 0 no, -1 not tried */
