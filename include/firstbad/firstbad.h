@@ -270,7 +270,8 @@ typedef struct fb_pair {
  * How a run is opened. Everything may stay at FB_RUN_CONFIG_INIT except rank, world, run_id and attempt, which must be right and
  * equal on all ranks (rank apart); firstbad/mpi.h fills them from a communicator.
  * The variables that `firstbad run` sets win over the fields: FIRSTBAD_DIR, FIRSTBAD_RUN_ID, FIRSTBAD_ATTEMPT, FIRSTBAD_ON_BAD,
- * FIRSTBAD_MAX_SKIPS, FIRSTBAD_INJECT, FIRSTBAD_SET (key=value, one a line). The environment is read once, in fb_run_open.
+ * FIRSTBAD_MAX_SKIPS, FIRSTBAD_INJECT, FIRSTBAD_LEAVE_OUT (see fb_run_left_out), FIRSTBAD_SET (key=value, one a line). The
+ * environment is read once, in fb_run_open.
  */
 typedef struct fb_run_config {
     uint32_t size;
@@ -292,11 +293,16 @@ typedef struct fb_run_config {
     const char *inject;    /* faults to inject, NULL: none. Grammar in docs/injection.md */
     uint64_t sites_max;    /* 0: 65,536. Memory for sites and findings is taken at open */
     uint64_t findings_max; /* findings kept a step; 0: 256. Further ones are counted */
+    /* 1: the parameters named with fb_run_own are replicas, equal to the last bit on every rank of the run, as in plain data
+       parallelism. Then their digests are compared with the first vote of every replica_period-th step and of the step after a
+       skip, at no message more; ranks that differ halt. 0: they are not, or nobody knows (sharded or split over ranks). */
+    int32_t replicated;
+    int32_t replica_period; /* 100; 0: never. Cost: one read of the parameters in those steps */
 } fb_run_config;
 #define FB_RUN_CONFIG_INIT                                                                                           \
     {                                                                                                                \
         sizeof(fb_run_config), 0, 1, -1, -1, -1, -1, 1, NULL, NULL, NULL, NULL, FB_ON_BAD_SKIP, 3, FB_AGREE_VOTE, 1, \
-            FB_SCALER_CONFIG_INIT, NULL, 0, NULL, 0, 0                                                               \
+            FB_SCALER_CONFIG_INIT, NULL, 0, NULL, 0, 0, 0, 100                                                       \
     }
 
 /**
@@ -333,6 +339,28 @@ FB_API uint64_t fb_run_evidence_lost(const fb_run *run, fb_error *why);
 
 /* Folder of this run, for messages; lives as long as the run. */
 FB_API const char *fb_run_folder(const fb_run *run);
+
+/**
+ * 1: this sample is to be left out of training: FIRSTBAD_LEAVE_OUT has its id. `firstbad run --leave-out CASE` sets it. The trainer
+ * decides what takes its place, the same on all ranks. FIRSTBAD_LEAVE_OUT holds decimal ids with commas or line ends between them,
+ * or @FILE, a file of such ids; at most 1,000,000. It is read once, in fb_run_open, which returns FB_E_USAGE for anything else in
+ * it, and FB_E_IO or FB_E_NOTFOUND for a file that cannot be read; the ledger has the ids. Ranks whose lists differ do not agree.
+ * Any thread. Cost: a binary search; nothing when none are left out.
+ */
+FB_API int fb_run_left_out(const fb_run *run, int64_t sample_id);
+
+/**
+ * The last anomaly was replayed in a wider format, and did (1) or did not (0) come back; -1, not tried, is noted nowhere. An
+ * overflow that comes back there is a fault and no probing of the loss scale. It must be called alike on all ranks: the next vote
+ * compares. Between steps. Errors: FB_E_ORDER (a step is open), FB_E_USAGE.
+ */
+FB_API fb_status fb_run_note_replay(fb_run *run, int32_t persists, fb_error *err);
+
+/**
+ * Keep in the ledger what was found out about a case ("a1-000412"), so that it is known where the files of the case are lost: one
+ * sentence, of which the first 512 bytes are kept. Synced. Inside a step or between steps. Errors: FB_E_USAGE.
+ */
+FB_API fb_status fb_run_note_located(fb_run *run, const char *case_id, const char *text, fb_error *err);
 
 /* Loss scale to multiply the loss with in the step that is running or comes next; 1 without a scaler. */
 FB_API double fb_run_loss_scale(const fb_run *run);

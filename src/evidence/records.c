@@ -327,6 +327,9 @@ const char *fb_event_name(int32_t event)
     case FB_EVENT_SCALE: return "loss_scale_moved";
     case FB_EVENT_FINDINGS_CUT: return "findings_cut";
     case FB_EVENT_CHECKPOINT: return "checkpoint";
+    case FB_EVENT_REPLAY: return "replay";
+    case FB_EVENT_LOCATED: return "located";
+    case FB_EVENT_LEFT_OUT: return "left_out";
     default: return "?";
     }
 }

@@ -70,7 +70,8 @@ enum {
     FB_STEP_PROBING = 8u, /* skipped, and not a fault */
     FB_STEP_DEEP = 16u,   /* deep scan was on */
     FB_STEP_ENTRY_BAD = 32u,
-    FB_STEP_ABANDONED = 64u /* given up by the trainer before the last gate */
+    FB_STEP_ABANDONED = 64u, /* given up by the trainer before the last gate */
+    FB_STEP_REPLICAS = 128u  /* the parameters on entry were compared over the ranks, and equal */
 };
 typedef struct fb_rec_step {
     int64_t step;
@@ -149,7 +150,10 @@ enum {
     FB_EVENT_MISUSE = 8,        /* a: status; text: the sentence */
     FB_EVENT_SCALE = 9,         /* the loss scale moved; a, b: bits of before and after */
     FB_EVENT_FINDINGS_CUT = 10, /* a: findings that were counted and not kept */
-    FB_EVENT_CHECKPOINT = 11    /* a: state; b: step of the checkpoint; text: path */
+    FB_EVENT_CHECKPOINT = 11,   /* a: state; b: step of the checkpoint; text: path */
+    FB_EVENT_REPLAY = 12,       /* a: 1 when the anomaly came back in a wider format, 0 when it did not */
+    FB_EVENT_LOCATED = 13,      /* text: the case, ": ", and what was found out about it */
+    FB_EVENT_LEFT_OUT = 14      /* a: samples that are left out; b: the smallest id; text: the ids, as many as fit */
 };
 typedef struct fb_rec_event {
     int64_t step;
@@ -162,12 +166,15 @@ fb_status fb_rec_event_decode(const uint8_t *payload, uint32_t bytes, fb_rec_eve
 const char *fb_event_name(int32_t event);
 
 /* ---- PROOF ------------------------------------------------------------------------------------------------------------------- */
-/* Digests of owned state by role, at the decision to withhold an update and at the next begin. */
-enum { FB_PROOF_DECISION = 1, FB_PROOF_NEXT_BEGIN = 2 };
+/* Digests of owned state by role, at the decision to withhold an update and at the next begin; and of parameters on entry to a step
+   in which they were compared over the ranks. */
+enum { FB_PROOF_DECISION = 1, FB_PROOF_NEXT_BEGIN = 2, FB_PROOF_REPLICAS = 3 };
 typedef struct fb_rec_proof {
-    int64_t step;   /* the withheld step */
+    int64_t step;   /* the withheld step; at FB_PROOF_REPLICAS the step that began with these parameters */
     int32_t moment; /* FB_PROOF_* */
-    int32_t equal;  /* at FB_PROOF_NEXT_BEGIN: 1 equal to the decision's digests, 0 not; else -1 */
+    /* At FB_PROOF_NEXT_BEGIN: 1 equal to the decision's digests, 0 not. At FB_PROOF_REPLICAS: 1 equal on all ranks, 0 not, -1 the
+       vote did not tell. At FB_PROOF_DECISION: -1 */
+    int32_t equal;
     uint64_t tensors, bytes;
     uint64_t digest;      /* all of it */
     uint64_t by_role[10]; /* XXH3 by FB_ROLE_* */

@@ -85,7 +85,8 @@ static void fill_agreement(const struct fb_run *run, fb_vote_agreement *agreemen
     agreement->step = run->step.rec.step;
     agreement->vote_number = run->step.votes;
     memcpy(&agreement->scale_bits, &run->step.rec.loss_scale_before, sizeof agreement->scale_bits);
-    agreement->policy = fb_gate_digest(&run->gate);
+    agreement->policy = fb_gate_digest(&run->gate) ^ run->left_out_hash;
+    fb_replicas_vote(run, agreement);
 }
 
 static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
@@ -220,7 +221,10 @@ static void keep_verdict(struct fb_run *run, fb_verdict *verdict, const fb_gate_
     /* The files of an earlier case of the same name stay as they are; the ledgers have this one too. */
     if (!run->case_named_before && (opens || (verdict->fault && verdict->action == FB_HALT))) fb_case_write(run, &rec, opens);
     if (opens) fb_checkpoint_doubt(run);
-    if (run->step.withheld) fb_proof_take(run);
+    if (run->step.withheld) {
+        run->replicas_due = 1;
+        fb_proof_take(run);
+    }
     fb_risk_raise(&run->risk);
 }
 
@@ -265,7 +269,9 @@ static fb_status settle(struct fb_run *run, const int64_t words[4], fb_verdict *
     }
     fb_vote_read(words, run->step.words, &outcome);
     refuse_strangers(run, &outcome);
+    fb_replicas_read(run, words, &outcome);
     fb_gate_decide(&run->gate, &outcome, &decision);
+    fb_replicas_settle(run, &outcome);
     run->step.ballot_out = 0;
     run->step.unsettled = 0;
     run->step.votes++;

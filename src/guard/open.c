@@ -147,6 +147,10 @@ static fb_status check_config(const fb_run_config *config, fb_error *err)
     if (config->agreement != FB_AGREE_NONE && config->agreement != FB_AGREE_VOTE) {
         return fb_fail(err, FB_E_USAGE, "open run: agreement must be FB_AGREE_VOTE or FB_AGREE_NONE, found %d", config->agreement);
     }
+    if ((config->replicated != 0 && config->replicated != 1) || config->replica_period < 0) {
+        return fb_fail(err, FB_E_USAGE, "open run: replicated must be 0 or 1 and replica_period 0 or more, found %d and %d",
+                       config->replicated, config->replica_period);
+    }
     if (config->on_bad < FB_ON_BAD_SKIP || config->on_bad > FB_ON_BAD_OBSERVE) {
         return fb_fail(err, FB_E_USAGE, "open run: on_bad must be one of FB_ON_BAD_*, found %d", config->on_bad);
     }
@@ -168,7 +172,8 @@ static void fill_identity(struct fb_run *run, const fb_run_config *config)
     run->threads = config->threads;
     run->last_step = -1;
     run->parent = -1;
-    run->step_verified = run->step_saved = -1;
+    run->step_verified = run->step_saved = run->replicas_equal = -1;
+    run->replica_period = config->replicated ? config->replica_period : 0;
     run->pid = run->os->getpid(run->os->ctx);
     copy_text(run->run_id, sizeof run->run_id, config->run_id);
     copy_text(run->precision, sizeof run->precision, config->precision);
@@ -289,6 +294,7 @@ static fb_status open_files(struct fb_run *run, const fb_run_config *config, uin
     }
     if (status != FB_OK) fb_record_lost(run, &why);
     fb_record_run(run, config, dropped);
+    fb_leave_out_record(run);
     if (run->rank == 0) write_run_json(run, config);
     return FB_OK;
 }
@@ -326,6 +332,7 @@ static fb_status open_run(struct fb_run **out, const fb_run_config *config, cons
     if ((status = self_test(err)) != FB_OK) goto done;
     if ((status = open_policy(run, &effective->config, err)) != FB_OK) goto done;
     if ((status = take_memory(run, &effective->config, err)) != FB_OK) goto done;
+    if ((status = fb_leave_out_read(run, env("FIRSTBAD_LEAVE_OUT"), err)) != FB_OK) goto done;
     if ((status = name_folders(run, &effective->config, err)) != FB_OK) goto done;
     if ((status = open_files(run, &effective->config, effective->dropped, err)) != FB_OK) goto done;
     *out = run; /* the caller owns it from here */
@@ -368,6 +375,7 @@ void fb_run_close(struct fb_run *run)
     fb_free(run->bad);
     fb_free(run->owned);
     fb_free(run->findings);
+    fb_free(run->left_out);
     fb_free(run);
 }
 

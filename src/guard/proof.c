@@ -7,13 +7,14 @@
 #include "base/hash.h"
 #include "guard/run.h"
 
-static void digest(const struct fb_run *run, fb_rec_proof *proof)
+void fb_proof_digest(const struct fb_run *run, int32_t wanted, fb_rec_proof *proof)
 {
     memset(proof, 0, sizeof *proof);
     for (size_t i = 0; i < run->owned_count; i++) {
         const fb_view *view = &run->owned[i];
         int32_t role = fb_sites_get(&run->sites, view->site)->role;
         uint64_t bytes = fb_dtype_bytes(view->dtype, view->count);
+        if (wanted && role != wanted) continue;
         proof->by_role[role] = fb_hash64(view->data, (size_t)bytes, proof->by_role[role] + 1);
         proof->digest = fb_hash64(view->data, (size_t)bytes, proof->digest + 1);
         proof->bytes += bytes;
@@ -24,7 +25,7 @@ static void digest(const struct fb_run *run, fb_rec_proof *proof)
 void fb_proof_take(struct fb_run *run)
 {
     if (run->owned_count == 0) return;
-    digest(run, &run->proof);
+    fb_proof_digest(run, 0, &run->proof);
     run->proof.step = run->step.rec.step;
     run->proof.moment = FB_PROOF_DECISION;
     run->proof.equal = -1;
@@ -37,7 +38,7 @@ void fb_proof_compare(struct fb_run *run)
     fb_rec_proof now;
     if (!run->proof_pending) return;
     run->proof_pending = 0;
-    digest(run, &now);
+    fb_proof_digest(run, 0, &now);
     now.step = run->proof.step;
     now.moment = FB_PROOF_NEXT_BEGIN;
     now.equal = now.digest == run->proof.digest && memcmp(now.by_role, run->proof.by_role, sizeof now.by_role) == 0;

@@ -3,7 +3,8 @@
  * and turns calls into evidence.
  *
  * Files by job: open.c opens and closes; names.c sites and owned state; step.c the order of one update; check.c tensors; tokens.c
- * batches; ballot.c vote and verdict; record.c the ledger; casefile.c the case folder; proof.c digests; risk.c deep scanning;
+ * batches; ballot.c vote and verdict; record.c the ledger; casefile.c the case folder; proof.c digests; replicas.c their comparison
+ * over the ranks; leave_out.c samples that are left out; notes.c what the trainer tells between steps; risk.c deep scanning;
  * inject.c and plant.c faults on purpose; checkpoint.c saved files, verifier.c the thread that reads them back, lineage.c what may
  * have reached them, save.c the gate before a save; load.c checkpoints without a run.
  */
@@ -48,6 +49,8 @@ typedef struct fb_step_state {
     int bad_rate;                           /* the learning rate is not finite: an update with it would destroy every parameter */
     int state_searched;                     /* owned state was read whole because something was found */
     int frozen;                             /* the first-bad record of this step's case is in set-aside space */
+    int has_replicas;                       /* the first vote of this step compares the parameters over the ranks */
+    fb_rec_proof replicas;                  /* this rank's, on entry */
     fb_rec_step rec;                        /* L1 as it grows */
 } fb_step_state;
 
@@ -78,6 +81,12 @@ struct fb_run {
     size_t owned_count;
     int proof_pending; /* an update was withheld: compare digests at the next begin */
     fb_rec_proof proof;
+    int32_t replica_period; /* 0: parameters are not compared over the ranks */
+    int replicas_due;       /* an update was withheld on all ranks: compare in the next step, whatever its number */
+    int64_t replicas_equal; /* the last step that began with equal parameters on all ranks; -1: none was seen */
+    int64_t *left_out;      /* ids of samples, rising */
+    size_t left_out_count;
+    uint64_t left_out_hash; /* goes into what ranks must agree on; 0 when none are left out */
 
     fb_scaler_config scaler_config;
     fb_scaler_state scaler;
@@ -186,6 +195,21 @@ void fb_owned_search(struct fb_run *run);
 /* proof.c */
 void fb_proof_take(struct fb_run *run);
 void fb_proof_compare(struct fb_run *run);
+/* Digest of the owned tensors of this role, or of all when it is 0. */
+void fb_proof_digest(const struct fb_run *run, int32_t role, fb_rec_proof *proof);
+
+/* replicas.c: at the begin of a step, after what changes state there: take the digest if this step compares. */
+void fb_replicas_take(struct fb_run *run);
+/* Put it into what the ranks must agree on; the first vote of a step alone compares. */
+void fb_replicas_vote(const struct fb_run *run, fb_vote_agreement *agreement);
+/* What the reduced words say of it. */
+void fb_replicas_read(const struct fb_run *run, const int64_t words[4], fb_vote_outcome *outcome);
+/* Record it. Where the parameters differ, all that was saved since they were last seen equal is suspect. */
+void fb_replicas_settle(struct fb_run *run, const fb_vote_outcome *outcome);
+
+/* leave_out.c: read FIRSTBAD_LEAVE_OUT; and tell the ledger. */
+fb_status fb_leave_out_read(struct fb_run *run, const char *text, fb_error *err);
+void fb_leave_out_record(struct fb_run *run);
 
 /* lineage.c: an update that was not provably withheld happened at this step: what was saved since is suspect. */
 void fb_checkpoint_taint(struct fb_run *run, int64_t step);

@@ -139,6 +139,7 @@ static fb_status begin(struct fb_run *run, const fb_step *step, fb_error *err)
                         "the learning rate is not finite; an update with it would destroy every parameter", 1);
     }
     fb_owned_inject(run);
+    fb_replicas_take(run);
     search_bad_state(run);
     carry_late_finding(run);
     fb_run_spent(run, begun);
@@ -464,6 +465,7 @@ static fb_status abandon(struct fb_run *run, fb_error *err)
     if (rec->action < FB_SKIP) rec->action = FB_SKIP;
     rec->loss_scale_after = rec->loss_scale_before;
     fb_gate_end(&run->gate);
+    run->replicas_due = 1;
     if (!run->proof_pending) fb_proof_take(run);
     if (run->step.ballot_out) fb_record_pulse(run, FB_PULSE_ENDED, FB_SKIP); /* an intent that is over is not a vote that failed */
     fb_run_spent(run, begun);

@@ -326,7 +326,7 @@ static void judge(const fb_gate *gate, const fb_vote_outcome *outcome, fb_gate_d
     decision->consecutive_faults = gate->faults_in_row;
     if (gate->halted) set_halt(decision, FB_REASON_HALTED);
     else if (outcome->quorum_equal == FB_VOTE_NO_QUORUM) set_halt(decision, FB_REASON_NO_QUORUM);
-    else if (outcome->quorum_equal != FB_VOTE_EQUAL) set_halt(decision, FB_REASON_DISAGREE);
+    else if (outcome->quorum_equal != FB_VOTE_EQUAL) set_halt(decision, outcome->drifted ? FB_REASON_REPLICAS : FB_REASON_DISAGREE);
     else judge_equal(gate, outcome, decision);
     if (gate->config.on_bad == FB_ON_BAD_OBSERVE) decision->action = FB_PROCEED;
 }
@@ -440,6 +440,7 @@ static const reason_words reasons[] = {
     [FB_REASON_HALTED] = {"halted", "the run was halted earlier"},
     [FB_REASON_WITHHELD] = {"withheld", "an earlier vote of this step withheld the update"},
     [FB_REASON_WISH] = {"wish", "a rank holds more than an overflowing gradient"},
+    [FB_REASON_REPLICAS] = {"replicas", "the parameters of the ranks differ: the replicas have drifted apart"},
 };
 
 static int is_reason(int32_t reason)

@@ -65,7 +65,8 @@ enum {
     FB_REASON_DISAGREE = 15,           /* ranks voted on different steps, scales or policies, or a word was corrupted */
     FB_REASON_HALTED = 16,             /* the run was halted earlier */
     FB_REASON_WISH = 17,               /* a rank asked for more than its finding explains */
-    FB_REASON_WITHHELD = 18            /* not a fault of its own: this vote is clean, an earlier one of the step was not */
+    FB_REASON_WITHHELD = 18,           /* not a fault of its own: this vote is clean, an earlier one of the step was not */
+    FB_REASON_REPLICAS = 19            /* the ranks agree on all but their parameters, which must be equal and are not */
 };
 
 typedef struct fb_gate_config {

@@ -14,7 +14,8 @@ enum {
 _Static_assert(MICRO_SHIFT + FB_VOTE_MICRO_BITS == 63, "the key fills a non-negative int64");
 
 /* Seed of the agreement digest: changed whenever the layout of the vote changes, so that two versions never agree by accident. */
-#define VOTE_SEED UINT64_C(0x66622d766f746531) /* "fb-vote1" */
+#define VOTE_SEED UINT64_C(0x66622d766f746531)    /* "fb-vote1" */
+#define REPLICA_SEED UINT64_C(0x66622d7265706c31) /* "fb-repl1": a vote that compares parameters agrees with none that does not */
 
 /* Backward walks from the loss to the input, so there a larger position is earlier. */
 static int runs_backward(int32_t boundary)
@@ -74,6 +75,15 @@ static void put64(unsigned char *bytes, uint64_t value)
     for (i = 0; i < 8; i++) bytes[i] = (unsigned char)(value >> 8 * i);
 }
 
+/* The two halves stay apart, so that the smallest and the largest digest show which of them differs. */
+static uint64_t with_replicas(const unsigned char *bytes, size_t n, uint64_t replicas)
+{
+    unsigned char digest[8];
+    put64(digest, replicas);
+    return (fb_hash64(bytes, n, REPLICA_SEED) & UINT64_C(0x7fffffff)) << 32 |
+           (fb_hash64(digest, sizeof digest, REPLICA_SEED) & UINT64_C(0xffffffff));
+}
+
 int64_t fb_vote_digest(const fb_vote_agreement *agreement)
 {
     /* Little-endian by hand: ranks on machines of either byte order must agree. */
@@ -85,7 +95,8 @@ int64_t fb_vote_digest(const fb_vote_agreement *agreement)
     put64(bytes + 24, (uint64_t)agreement->vote_number);
     put64(bytes + 32, agreement->scale_bits);
     put64(bytes + 40, agreement->policy);
-    digest = fb_hash64(bytes, sizeof bytes, VOTE_SEED) & (uint64_t)INT64_MAX;
+    if (agreement->has_replicas) digest = with_replicas(bytes, sizeof bytes, agreement->replicas);
+    else digest = fb_hash64(bytes, sizeof bytes, VOTE_SEED) & (uint64_t)INT64_MAX;
     /* 0 is its own negative and what an untouched buffer holds, so it stands for nothing. */
     return digest ? (int64_t)digest : 1;
 }
@@ -125,6 +136,12 @@ static int is_legal(const int64_t *reduced, const int64_t *own, fb_vote_outcome 
     for (i = 0; own && i < FB_VOTE_WORDS; i++)
         if (reduced[i] > own[i]) legal = 0;
     return legal;
+}
+
+int fb_vote_drifted(const int64_t reduced[FB_VOTE_WORDS])
+{
+    if (reduced[1] < 1 || reduced[2] > -1 || reduced[2] == INT64_MIN) return 0;
+    return reduced[1] != -reduced[2] && reduced[1] >> 32 == -reduced[2] >> 32;
 }
 
 void fb_vote_read(const int64_t reduced[FB_VOTE_WORDS], const int64_t own[FB_VOTE_WORDS], fb_vote_outcome *out)

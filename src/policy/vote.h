@@ -28,9 +28,12 @@ typedef struct fb_vote_agreement {
     uint64_t run_hash; /* of the run id */
     int64_t attempt;
     int64_t step;
-    int64_t vote_number; /* 0, 1, ... within the step */
-    uint64_t scale_bits; /* IEEE bits of the loss scale in FP64 */
-    uint64_t policy;     /* fb_gate_digest: policy and skip history */
+    int64_t vote_number;  /* 0, 1, ... within the step */
+    uint64_t scale_bits;  /* IEEE bits of the loss scale in FP64 */
+    uint64_t policy;      /* fb_gate_digest: policy and skip history */
+    uint64_t replicas;    /* digest of the parameters; read only where has_replicas is not 0 */
+    int32_t has_replicas; /* 1: this vote compares the parameters as well */
+    int32_t reserved;
 } fb_vote_agreement;
 
 /* What one rank has to say. */
@@ -70,8 +73,8 @@ typedef struct fb_vote_outcome {
     int32_t micro_step;   /* of the spokesman's finding; -1 when no key was read */
     int32_t boundary;     /* 0 when no key was read */
     int32_t rank;         /* spokesman; -1 when no key was read */
-    int32_t reserved;
-    int64_t position; /* -1 when no key was read */
+    int32_t drifted;      /* 1: FB_VOTE_DISAGREE, and the digests of the parameters are all that differs; see fb_vote_drifted */
+    int64_t position;     /* -1 when no key was read */
 } fb_vote_outcome;
 
 /* Key of a place: word 0 of a ballot with a finding. Smaller is earlier. Clamps; the FB_VOTE_CLAMPED_* bits go to *clamped (not
@@ -81,7 +84,8 @@ int64_t fb_vote_key(int32_t micro_step, int32_t boundary, int64_t position, int3
 /* Take a key apart. 1: legal, the outcome's place fields are filled; 0: no ballot can hold it (FB_VOTE_CLEAN included). */
 int fb_vote_key_read(int64_t key, fb_vote_outcome *place);
 
-/* 63-bit digest, at least 1, of what the ranks must have in common. The same on every machine. */
+/* 63-bit digest, at least 1, of what the ranks must have in common. The same on every machine. With has_replicas its high 31 bits
+   are of all but the parameters, and its low 32 bits of the parameters. */
 int64_t fb_vote_digest(const fb_vote_agreement *agreement);
 
 /* Write this rank's words. Returns 0, or FB_VOTE_CLAMPED_* bits: the ballot still counts as bad, its place is the nearest that
@@ -90,6 +94,9 @@ uint32_t fb_vote_write(int64_t words[FB_VOTE_WORDS], const fb_vote_ballot *ballo
 
 /* into = MIN(into, from), word by word: associative, commutative and idempotent, so any order and tree gives the same bits. */
 void fb_vote_fold(int64_t into[FB_VOTE_WORDS], const int64_t from[FB_VOTE_WORDS]);
+
+/* Of reduced words that disagree, where this rank's ballot had has_replicas: 1 when the ranks agree on all but the parameters. */
+int fb_vote_drifted(const int64_t reduced[FB_VOTE_WORDS]);
 
 /**
  * Read reduced words.

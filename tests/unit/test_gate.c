@@ -43,7 +43,7 @@ static fb_gate_local at(int32_t boundary, int64_t position, int32_t rank)
 
 static fb_vote_outcome vote_on(const fb_gate *gate, const fb_gate_local *local)
 {
-    fb_vote_ballot ballot = {{1, 1, 0, 0, 0, 0}, 0, 0, 0, 0, 0, 0, 0};
+    fb_vote_ballot ballot = {{1, 1, 0, 0, 0, 0, 0, 0, 0}, 0, 0, 0, 0, 0, 0, 0};
     fb_vote_outcome outcome;
     int64_t words[FB_VOTE_WORDS];
     ballot.agreement.policy = fb_gate_digest(gate);
@@ -755,13 +755,13 @@ static void test_gate__every_reason_has_a_name_and_a_text(void **unused)
 {
     int32_t i, j;
     (void)unused;
-    for (i = FB_REASON_CLEAN; i <= FB_REASON_WITHHELD; i++) {
+    for (i = FB_REASON_CLEAN; i <= FB_REASON_REPLICAS; i++) {
         assert_true(strlen(fb_gate_reason_name(i)) > 3);
         assert_true(strlen(fb_gate_reason_text(i)) > 10);
         for (j = FB_REASON_CLEAN; j < i; j++) assert_string_not_equal(fb_gate_reason_name(i), fb_gate_reason_name(j));
     }
     assert_string_equal(fb_gate_reason_name(-1), "?");
-    assert_string_equal(fb_gate_reason_name(FB_REASON_WITHHELD + 1), "?");
+    assert_string_equal(fb_gate_reason_name(FB_REASON_REPLICAS + 1), "?");
 }
 
 int main(void)

@@ -112,10 +112,10 @@ static void test_layout__pair_is_16_bytes(void **state)
     FIELD(fb_pair, value, 8);
 }
 
-static void test_layout__run_config_is_168_bytes(void **state)
+static void test_layout__run_config_is_176_bytes(void **state)
 {
     (void)state;
-    SIZE(fb_run_config, 168);
+    SIZE(fb_run_config, 176);
     FIELD(fb_run_config, size, 0);
     FIELD(fb_run_config, rank, 4);
     FIELD(fb_run_config, world, 8);
@@ -138,6 +138,8 @@ static void test_layout__run_config_is_168_bytes(void **state)
     FIELD(fb_run_config, inject, 144);
     FIELD(fb_run_config, sites_max, 152);
     FIELD(fb_run_config, findings_max, 160);
+    FIELD(fb_run_config, replicated, 168);
+    FIELD(fb_run_config, replica_period, 172);
 }
 
 static void test_layout__scaler_state_is_16_bytes(void **state)
@@ -446,6 +448,8 @@ static void test_layout__initialisers_put_each_default_into_its_field(void **sta
     assert_null(config.precision);
     assert_int_equal(config.on_bad, FB_ON_BAD_SKIP);
     assert_int_equal(config.max_skips, 3);
+    assert_int_equal(config.replicated, 0);
+    assert_int_equal(config.replica_period, 100);
     assert_int_equal(config.agreement, FB_AGREE_VOTE);
     assert_int_equal(config.scaler.size, sizeof config.scaler);
     assert_int_equal(config.scaler.enabled, 0);
@@ -482,7 +486,7 @@ int main(void)
         cmocka_unit_test(test_layout__scan_result_is_120_bytes),
         cmocka_unit_test(test_layout__scaler_config_is_48_bytes),
         cmocka_unit_test(test_layout__pair_is_16_bytes),
-        cmocka_unit_test(test_layout__run_config_is_168_bytes),
+        cmocka_unit_test(test_layout__run_config_is_176_bytes),
         cmocka_unit_test(test_layout__scaler_state_is_16_bytes),
         cmocka_unit_test(test_layout__site_is_120_bytes),
         cmocka_unit_test(test_layout__step_is_88_bytes),

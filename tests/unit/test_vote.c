@@ -9,7 +9,8 @@
 
 #include <cmocka.h>
 
-static const fb_vote_agreement agreed = {UINT64_C(0x1234567890abcdef), 2, 412, 1, UINT64_C(0x40f0000000000000), UINT64_C(0xfeed)};
+static const fb_vote_agreement agreed = {
+    UINT64_C(0x1234567890abcdef), 2, 412, 1, UINT64_C(0x40f0000000000000), UINT64_C(0xfeed), 0, 0, 0};
 
 static fb_vote_ballot clean_ballot(int32_t rank)
 {
@@ -432,9 +433,76 @@ static void test_vote__the_reduced_word_decides_and_not_the_local_finding(void *
     assert_int_equal(out.wish, FB_SKIP);
 }
 
+/* ---- parameters that are compared with the vote ------------------------------------------------------------------------------- */
+
+static int drifted(const fb_vote_ballot *a, const fb_vote_ballot *b)
+{
+    int64_t reduced[FB_VOTE_WORDS], other[FB_VOTE_WORDS];
+    (void)fb_vote_write(reduced, a);
+    (void)fb_vote_write(other, b);
+    fb_vote_fold(reduced, other);
+    return fb_vote_drifted(reduced);
+}
+
+static void test_vote__parameters_that_differ_are_told_from_everything_else_that_does(void **unused)
+{
+    (void)unused;
+    for (uint64_t i = 1; i < 2000; i++) {
+        fb_vote_ballot a = clean_ballot(0), b = clean_ballot(1);
+        a.agreement.has_replicas = b.agreement.has_replicas = 1;
+        a.agreement.replicas = i * UINT64_C(0x9e3779b97f4a7c15);
+        b.agreement.replicas = a.agreement.replicas;
+        assert_int_equal(vote_of_two(&a, &b).quorum_equal, FB_VOTE_EQUAL);
+        assert_int_equal(drifted(&a, &b), 0);
+        b.agreement.replicas ^= UINT64_C(1) << i % 64;
+        assert_int_equal(vote_of_two(&a, &b).quorum_equal, FB_VOTE_DISAGREE);
+        assert_int_equal(drifted(&a, &b), 1);
+        b.agreement.step++; /* and in another step as well: then nothing is said of the parameters */
+        assert_int_equal(vote_of_two(&a, &b).quorum_equal, FB_VOTE_DISAGREE);
+        assert_int_equal(drifted(&a, &b), 0);
+    }
+}
+
+static void test_vote__a_rank_that_compares_parameters_disagrees_with_one_that_does_not(void **unused)
+{
+    fb_vote_ballot a = clean_ballot(0), b = clean_ballot(1);
+    (void)unused;
+    a.agreement.has_replicas = 1;
+    assert_int_equal(vote_of_two(&a, &b).quorum_equal, FB_VOTE_DISAGREE);
+    assert_int_equal(drifted(&a, &b), 0);
+}
+
+static void test_vote__the_digest_with_parameters_is_the_documented_hash(void **unused)
+{
+    fb_vote_agreement agreement = agreed;
+    int64_t without = fb_vote_digest(&agreement), with;
+    (void)unused;
+    agreement.replicas = 77; /* not read */
+    assert_true(fb_vote_digest(&agreement) == without);
+    agreement.has_replicas = 1;
+    with = fb_vote_digest(&agreement);
+    assert_true(with > 0 && with != without);
+    agreement.replicas = 78;
+    assert_true(fb_vote_digest(&agreement) >> 32 == with >> 32 && fb_vote_digest(&agreement) != with);
+}
+
+static void test_vote__words_of_no_ballot_never_say_that_parameters_drifted(void **unused)
+{
+    static const int64_t words[][FB_VOTE_WORDS] = {
+        {FB_VOTE_CLEAN, 0, 0, 0}, {FB_VOTE_CLEAN, 5, INT64_MIN, 0}, {FB_VOTE_CLEAN, -5, -9, 0},
+        {FB_VOTE_CLEAN, 5, 9, 0}, {FB_VOTE_CLEAN, 5, -5, 0},
+    };
+    (void)unused;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) assert_int_equal(fb_vote_drifted(words[i]), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_vote__parameters_that_differ_are_told_from_everything_else_that_does),
+        cmocka_unit_test(test_vote__a_rank_that_compares_parameters_disagrees_with_one_that_does_not),
+        cmocka_unit_test(test_vote__the_digest_with_parameters_is_the_documented_hash),
+        cmocka_unit_test(test_vote__words_of_no_ballot_never_say_that_parameters_drifted),
         cmocka_unit_test(test_vote__layout_of_the_key_is_pinned),
         cmocka_unit_test(test_vote__a_key_gives_its_place_back),
         cmocka_unit_test(test_vote__forward_counts_up_from_the_input_and_backward_down_from_the_loss),
