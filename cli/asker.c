@@ -14,7 +14,7 @@
 #include "process.h"
 #include "report/report.h"
 
-enum { LOG_BYTES_MAX = 256 << 20, TAIL_BYTES = 2000, TAIL_LINES = 12, SHOWN_NAMES = 3, GRACE_MS = 3000, WAIT_MS = 3600000 };
+enum { LOG_BYTES_MAX = 256 << 20, SHOWN_NAMES = 3, GRACE_MS = 3000, WAIT_MS = 3600000 };
 enum { EXIT_MASK = 2, EXIT_CANNOT_TELL = 125, EXIT_STOPS = 126 };
 
 static const char LOG_HEAD[] = "# firstbad bisect 1";
@@ -101,21 +101,6 @@ void asker_close(asker *a)
 
 /* ---- one run ----------------------------------------------------------------------------------------------------------------- */
 
-/* The last lines that the command printed, on our standard error. */
-static void show_output(const asker *a)
-{
-    char text[TAIL_BYTES + 1], *at;
-    off_t size = lseek(a->output, 0, SEEK_END);
-    ssize_t n = pread(a->output, text, TAIL_BYTES, size > TAIL_BYTES ? size - TAIL_BYTES : 0);
-    int lines = 0;
-    if (n <= 0) return;
-    text[n] = '\0';
-    for (at = text + n; at > text && lines <= TAIL_LINES; at--) lines += at < text + n && at[-1] == '\n';
-    if (lines > TAIL_LINES) at++;
-    fb_text_disarm(at);
-    fprintf(stderr, "firstbad: the last that it printed:\n%s%s", at, text[n - 1] == '\n' ? "" : "\n");
-}
-
 /* Join the names of the places, one a line. */
 static const char *join(asker *a, const uint32_t *tensors, uint32_t count, char between)
 {
@@ -176,7 +161,7 @@ static fb_status ask(asker *a, const uint32_t *tensors, uint32_t count, int32_t 
     int is_mask = count == 1 && about == FB_ASK_EACH && (a->places->flags[tensors[0]] & FB_FLOW_MASK);
     fb_status status = run(a, tensors, count, about, &code, err);
     if (status != FB_OK) {
-        show_output(a);
+        process_show_tail(a->output);
         return status;
     }
     *seen = code == 0                      ? FB_SEEN_FINITE

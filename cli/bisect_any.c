@@ -316,6 +316,7 @@ int bisect_any(const bisect_any_options *options)
     memset(&o, 0, sizeof o);
     o.options = options;
     process_catch_interrupts();
+    process_no_input();
     if (search(&o, &err) == FB_OK) code = print(&o);
     else code = cli_fail(&err);
     if (process_interrupted()) code = 128 + process_interrupted();

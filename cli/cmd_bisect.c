@@ -1,5 +1,6 @@
 /*
- * firstbad bisect: find which of a row of places made the first bad number, by running a command that answers with its exit code.
+ * firstbad bisect: find what made the first bad number. Of a case, by starting its trainer on the bundle; of any program, by
+ * running a command that answers with its exit code.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +8,23 @@
 #include "bisect_any.h"
 #include "cli.h"
 #include "process.h"
+#include "replay_show.h"
 
 static const char HELP[] =
-    "usage: firstbad bisect --boundaries FILE [options] -- COMMAND [ARGUMENT...]\n"
-    "       firstbad bisect --count N [options] -- COMMAND [ARGUMENT...]\n"
+    "usage: firstbad bisect [CASE] [--dir DIR] [--strategy WORD] [--probes N] [--alone] [--json] [-- COMMAND...]\n"
+    "       firstbad bisect --boundaries FILE|--count N [options] -- COMMAND [ARGUMENT...]\n"
     "\n"
-    "The command is run once for each question, with FIRSTBAD_BOUNDARY naming a place. It exits 0 when what is there is finite, 1\n"
-    "when it is not, 125 when it cannot tell; 126, 127, codes above and a signal stop the search.\n"
+    "Of a case: runs the bad step again, as firstbad replay does, looks at every operator, names the one that made the first bad\n"
+    "number, says why, and makes the batch as small as it can. CASE is what firstbad replay takes.\n"
+    "\n"
+    "  --dir DIR          folder that holds runs (default: FIRSTBAD_DIR, else firstbad-runs)\n"
+    "  --strategy WORD    sweep: look at all in one replay (default); bisect: halve\n"
+    "  --probes N         look at no more than N tensors in a replay\n"
+    "  --alone            one process, without the launcher\n"
+    "\n"
+    "Of any program: runs a command once for each question, with FIRSTBAD_BOUNDARY naming a place. It exits 0 when what is there "
+    "is\n"
+    "finite, 1 when it is not, 125 when it cannot tell; 126, 127, codes above and a signal stop the search.\n"
     "\n"
     "  --boundaries FILE  the places in the order in which they are computed, one a line. A bare list is a chain; 'name: a b' "
     "says\n"
@@ -28,14 +39,15 @@ static const char HELP[] =
     "  --runs N           stop after N answers, with what is known by then\n"
     "  --log FILE         write each question and its answer to a new file\n"
     "  --resume FILE      take the answers of such a file, and go on with it\n"
-    "  --json             the result as one JSON object, and no questions on standard error\n"
+    "\n"
+    "  --json             the result as one JSON object, and nothing on standard error\n"
     "  -h, --help         this text\n"
     "\n"
-    "Exit codes: 0 nothing bad, 1 found, 2 wrong use, 3 the command could not be run or gave no answer, 4 not certain.\n";
+    "Exit codes: 0 nothing bad, 1 found, 2 wrong use, 3 unreadable, or the command could not be run, 4 not certain.\n";
 
 typedef struct bisect_options {
-    const char *boundaries, *count, *finding, *probes, *strategy, *runs, *log, *resume, *name;
-    int groups, json;
+    const char *boundaries, *count, *finding, *probes, *strategy, *runs, *log, *resume, *name, *dir;
+    int groups, json, alone;
     char **command;
 } bisect_options;
 
@@ -68,6 +80,11 @@ static int bisect_command(const bisect_options *given)
     if (!take_number("--count", given->count, &options.count) || !take_number("--probes", given->probes, &options.probes_max) ||
         !take_number("--runs", given->runs, &options.runs_max))
         return CLI_USAGE;
+    if (given->name || given->dir || given->alone) {
+        cli_error("bisect takes a case, with --dir and --alone, or a command with --boundaries or --count, not both%s%s",
+                  given->name ? ": " : "", given->name ? given->name : "");
+        return CLI_USAGE;
+    }
     if (given->boundaries && given->count) {
         cli_error("bisect takes --boundaries or --count, not both");
         return CLI_USAGE;
@@ -91,6 +108,30 @@ static int bisect_command(const bisect_options *given)
     return bisect_any(&options);
 }
 
+static int bisect_case(const bisect_options *given)
+{
+    replay_options options = {0};
+    uint32_t number;
+    if (given->finding || given->groups || given->runs || given->log || given->resume) {
+        cli_error("--finding, --groups, --runs, --log and --resume go with --boundaries or --count; see firstbad bisect --help");
+        return CLI_USAGE;
+    }
+    if (given->alone && given->command) {
+        cli_error("bisect takes --alone or a command, not both");
+        return CLI_USAGE;
+    }
+    if (!take_number("--probes", given->probes, &number)) return CLI_USAGE;
+    options.dir = given->dir;
+    options.name = given->name;
+    options.command = given->command;
+    options.parts = "replay,search,cause,minimise,evidence";
+    options.strategy = given->strategy;
+    options.probes = given->probes;
+    options.alone = given->alone;
+    options.show = !given->json;
+    return replay_command_run(&options, REPLAY_LOCATE, given->json);
+}
+
 int fb_cmd_bisect(int argc, char **argv)
 {
     bisect_options given = {0};
@@ -102,6 +143,8 @@ int fb_cmd_bisect(int argc, char **argv)
                                   {"--runs", NULL, &given.runs},
                                   {"--log", NULL, &given.log},
                                   {"--resume", NULL, &given.resume},
+                                  {"--dir", NULL, &given.dir},
+                                  {"--alone", &given.alone, NULL},
                                   {"--groups", &given.groups, NULL},
                                   {"--json", &given.json, NULL},
                                   {NULL, NULL, NULL}};
@@ -112,13 +155,5 @@ int fb_cmd_bisect(int argc, char **argv)
         cli_error("--strategy is sweep or bisect, not '%s'", given.strategy);
         return CLI_USAGE;
     }
-    if (given.boundaries || given.count) {
-        if (given.name) {
-            cli_error("bisect takes a case or --boundaries, not both ('%s')", given.name);
-            return CLI_USAGE;
-        }
-        return bisect_command(&given);
-    }
-    cli_error("bisect wants --boundaries FILE or --count N; see firstbad bisect --help");
-    return CLI_USAGE;
+    return given.boundaries || given.count ? bisect_command(&given) : bisect_case(&given);
 }

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "cli.h"
 #include "evidence/site.h"
+#include "leave_out.h"
 #include "policy/gate.h"
 #include "run_job.h"
 
@@ -31,6 +32,12 @@ static const char HELP[] =
     "  --max-skips N         bad updates in a row that are left out before the run halts (default: 3)\n"
     "  --inject SPEC         plant a fault, for example grad-inf@step=20,rank=1,site=h.2.mlp; may be repeated (docs/injection.md)\n"
     "  --set KEY=VALUE       record a fact about the run, for example dataset_version=3; may be repeated\n"
+    "  --leave-out CASE      keep the samples of this case away: its smallest batch, else the batch of the rank that was first; "
+    "may be\n"
+    "                        repeated; CASE is what firstbad replay takes\n"
+    "  --locate WHAT         after a bad update: all, none, or some of replay,search,cause,other,minimise,evidence,bundle\n"
+    "                        (default: what the program does)\n"
+    "  --strategy WORD       how the operator is searched: sweep or bisect\n"
     "  --json                what is said at the end as one line of JSON, on standard error as well: standard output is the "
     "command's\n"
     "  -h, --help            this text\n"
@@ -227,6 +234,7 @@ static void say_json(const run_job *job)
     if (report && report->has_case) fb_json_key_int(&json, "step", report->step);
     else fb_json_key_null(&json, "step");
     fb_json_key_bool(&json, "halted", job->halted);
+    fb_json_key_uint(&json, "left_out", job->options->leave_out ? job->options->leave_out->count : 0);
     fb_json_key_int(&json, "code", job->code);
     if (job->signal) fb_json_key_int(&json, "signal", job->signal);
     else fb_json_key_null(&json, "signal");
@@ -242,7 +250,18 @@ static void say_json(const run_job *job)
 
 /* ---- options ----------------------------------------------------------------------------------------------------------------- */
 
-enum { OPT_DIR = 1000, OPT_RUN_ID, OPT_ON_BAD, OPT_MAX_SKIPS, OPT_INJECT, OPT_SET, OPT_JSON };
+enum {
+    OPT_DIR = 1000,
+    OPT_RUN_ID,
+    OPT_ON_BAD,
+    OPT_MAX_SKIPS,
+    OPT_INJECT,
+    OPT_SET,
+    OPT_LEAVE_OUT,
+    OPT_LOCATE,
+    OPT_STRATEGY,
+    OPT_JSON
+};
 
 static const struct option OPTIONS[] = {
     {"dir", required_argument, NULL, OPT_DIR},
@@ -251,6 +270,9 @@ static const struct option OPTIONS[] = {
     {"max-skips", required_argument, NULL, OPT_MAX_SKIPS},
     {"inject", required_argument, NULL, OPT_INJECT},
     {"set", required_argument, NULL, OPT_SET},
+    {"leave-out", required_argument, NULL, OPT_LEAVE_OUT},
+    {"locate", required_argument, NULL, OPT_LOCATE},
+    {"strategy", required_argument, NULL, OPT_STRATEGY},
     {"json", no_argument, NULL, OPT_JSON},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
@@ -265,8 +287,23 @@ static fb_status add_setting(run_job_options *options, const char *text, fb_erro
     return run_job_append(options->set, text, '\n', err);
 }
 
+typedef struct left_out_cases {
+    const char *names[LEAVE_OUT_CASES_MAX];
+    size_t count;
+} left_out_cases;
+
+static int add_case(left_out_cases *cases, const char *name)
+{
+    if (cases->count == LEAVE_OUT_CASES_MAX) {
+        cli_error("--leave-out may stand %d times", LEAVE_OUT_CASES_MAX);
+        return CLI_USAGE;
+    }
+    cases->names[cases->count++] = name;
+    return -1;
+}
+
 /* -1: go on; else the exit code. */
-static int take_option(run_job_options *options, int opt, const char *word, int *json)
+static int take_option(run_job_options *options, left_out_cases *cases, int opt, const char *word, int *json)
 {
     fb_error err;
     fb_status status = FB_OK;
@@ -277,6 +314,9 @@ static int take_option(run_job_options *options, int opt, const char *word, int 
     case OPT_MAX_SKIPS: options->max_skips = optarg; break;
     case OPT_INJECT: status = run_job_append(options->inject, optarg, ';', &err); break;
     case OPT_SET: status = add_setting(options, optarg, &err); break;
+    case OPT_LEAVE_OUT: return add_case(cases, optarg);
+    case OPT_LOCATE: options->locate = optarg; break;
+    case OPT_STRATEGY: options->strategy = optarg; break;
     case OPT_JSON: *json = 1; break;
     case 'h': return cli_print(HELP);
     case ':': cli_error("run: %s wants a value; see firstbad run --help", word); return CLI_USAGE;
@@ -294,7 +334,7 @@ static int is_shortened(const char *word, int at)
 }
 
 /* The first word that is no option begins the command, with or without "--" before it. */
-static int read_options(run_job_options *options, int argc, char **argv, int *json)
+static int read_options(run_job_options *options, left_out_cases *cases, int argc, char **argv, int *json)
 {
     int opt, at = -1;
     opterr = 0;
@@ -304,7 +344,7 @@ static int read_options(run_job_options *options, int argc, char **argv, int *js
         int code;
         if ((opt = getopt_long(argc, argv, "+:h", OPTIONS, &at)) == -1) break;
         if (opt != ':' && opt != '?' && is_shortened(word, at)) opt = '?'; /* getopt takes --js, until there is another --js... */
-        if ((code = take_option(options, opt, word, json)) >= 0) return code;
+        if ((code = take_option(options, cases, opt, word, json)) >= 0) return code;
     }
     if (optind >= argc) {
         cli_error("run wants a command: firstbad run -- COMMAND; see firstbad run --help");
@@ -323,21 +363,29 @@ static int is_behind_mpirun(void)
     return 1;
 }
 
-int fb_cmd_run(int argc, char **argv)
+/* -1: go on. */
+static int collect_left_out(leave_out *out, const run_job_options *options, const left_out_cases *cases, int json)
 {
-    run_job_options options;
+    const char *set = getenv("FIRSTBAD_LEAVE_OUT");
+    fb_error err;
+    if (cases->count == 0) return -1;
+    if (set && *set) {
+        cli_error("run: --leave-out is given and FIRSTBAD_LEAVE_OUT is set already; unset it, or leave the option away");
+        return CLI_USAGE;
+    }
+    for (size_t i = 0; i < cases->count; i++) {
+        if (leave_out_add(out, options->dir, cases->names[i], &err) != FB_OK) return cli_fail(&err);
+    }
+    for (size_t i = 0; i < out->cases && !json; i++) cli_error("leaving out %s", out->told[i]);
+    return -1;
+}
+
+static int guard(const run_job_options *options, int json)
+{
     run_job job;
     fb_error err;
-    int json = 0, code;
-    memset(&options, 0, sizeof options);
-    options.output = -1;
-    if ((code = read_options(&options, argc, argv, &json)) >= 0) return code;
-    if (is_behind_mpirun()) return CLI_USAGE;
-    if ((code = process_find(options.command[0])) != 0) { /* before anything is made for a run that cannot be */
-        cli_error("run: start %s: %s", options.command[0], code == ENOENT ? "there is no such command" : strerror(code));
-        return code == ENOENT ? RUN_JOB_NOT_FOUND : RUN_JOB_NOT_EXECUTABLE;
-    }
-    if (run_job_open(&job, &options, &err) != FB_OK) return cli_fail(&err);
+    int code;
+    if (run_job_open(&job, options, &err) != FB_OK) return cli_fail(&err);
     process_hold_signals();
     if (run_job_start(&job) == 0) process_wait_forwarding(&job.child);
     run_job_close(&job);
@@ -345,5 +393,27 @@ int fb_cmd_run(int argc, char **argv)
     else say(&job);
     code = job.exit_code;
     run_job_release(&job);
+    return code;
+}
+
+int fb_cmd_run(int argc, char **argv)
+{
+    run_job_options options;
+    left_out_cases cases = {{NULL}, 0};
+    leave_out left_out;
+    int json = 0, code;
+    memset(&left_out, 0, sizeof left_out);
+    memset(&options, 0, sizeof options);
+    options.output = -1;
+    if ((code = read_options(&options, &cases, argc, argv, &json)) >= 0) return code;
+    if (is_behind_mpirun()) return CLI_USAGE;
+    if ((code = process_find(options.command[0])) != 0) { /* before anything is made for a run that cannot be */
+        cli_error("run: start %s: %s", options.command[0], code == ENOENT ? "there is no such command" : strerror(code));
+        return code == ENOENT ? RUN_JOB_NOT_FOUND : RUN_JOB_NOT_EXECUTABLE;
+    }
+    code = collect_left_out(&left_out, &options, &cases, json);
+    options.leave_out = &left_out;
+    if (code < 0) code = guard(&options, json);
+    leave_out_release(&left_out);
     return code;
 }

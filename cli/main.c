@@ -21,7 +21,8 @@ static const command commands[] = {
     {"scan", "say whether every number in a checkpoint is finite, and if not, which", fb_cmd_scan},
     {"ckpt", "list checkpoints, print the one to resume from, quarantine or release one", fb_cmd_ckpt},
     {"drill", "plant known faults into a training on several ranks and see that each is found", fb_cmd_drill},
-    {"bisect", "find which of a row of places made the first bad number, in any program", fb_cmd_bisect},
+    {"replay", "run the bad step of a case again, and say whether it is bad again", fb_cmd_replay},
+    {"bisect", "find the operator that made the first bad number of a case, or of any program", fb_cmd_bisect},
     {"export", "write the evidence of all ranks as SQLite or JSON lines", fb_cmd_export},
 };
 

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "report/report.h"
+
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
 enum { PASSED_ON = sizeof passed_on / sizeof *passed_on };
 
@@ -273,6 +275,31 @@ int process_exit_code(const process *child)
 {
     if (WIFSIGNALED(child->status)) return 128 + WTERMSIG(child->status);
     return WEXITSTATUS(child->status);
+}
+
+/* ---- input and output -------------------------------------------------------------------------------------------------------- */
+
+void process_no_input(void)
+{
+    int nowhere = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (nowhere < 0) return;
+    (void)dup2(nowhere, STDIN_FILENO); /* the copy is not closed on exec */
+    (void)close(nowhere);
+}
+
+void process_show_tail(int fd)
+{
+    enum { BYTES = 2000, LINES = 12 };
+    char text[BYTES + 1], *at;
+    off_t size = lseek(fd, 0, SEEK_END);
+    ssize_t n = pread(fd, text, BYTES, size > BYTES ? size - BYTES : 0);
+    int lines = 0;
+    if (n <= 0) return;
+    text[n] = '\0';
+    for (at = text + n; at > text && lines <= LINES; at--) lines += at < text + n && at[-1] == '\n';
+    if (lines > LINES) at++;
+    fb_text_disarm(at);
+    fprintf(stderr, "firstbad: the last that it printed:\n%s%s", at, text[n - 1] == '\n' ? "" : "\n");
 }
 
 /* ---- a short command's words ------------------------------------------------------------------------------------------------- */

@@ -54,6 +54,12 @@ int process_exit_code(const process *child);
 /* The signal that ended it, or 0. */
 int process_exit_signal(const process *child);
 
+/* From here on standard input is empty, ours and that of what we start: a command that reads would
+ * wait for ever behind a terminal. */
+void process_no_input(void);
+/* What a command printed last, out of a file that is open for reading, on our standard error. */
+void process_show_tail(int fd);
+
 /* Standard output of a short command, its last line end cut; -1 when it fails, says too much, or takes longer than `ms`. */
 int process_capture(char *const argv[], char *out, size_t room, int64_t ms);
 

@@ -12,8 +12,11 @@
 #include "base/json_write.h"
 #include "base/status.h"
 #include "guard/inject.h"
+#include "leave_out.h"
 
 enum { GIT_MS = 5000, PEER_MS = 30000 };
+
+#define LEFT_OUT_NAME "left-out.txt"
 
 fb_status run_job_append(char text[RUN_JOB_TEXT], const char *value, char part, fb_error *err)
 {
@@ -269,6 +272,9 @@ static fb_status write_launch(const run_job *job, const fb_os *os, fb_error *err
     fb_json_key_int(&json, "pid", os->getpid(os->ctx));
     write_policy(&json, job->options);
     fb_json_key_string(&json, "inject", job->options->inject[0] ? job->options->inject : NULL);
+    fb_json_key_string(&json, "locate", job->options->locate);
+    fb_json_key_string(&json, "strategy", job->options->strategy);
+    fb_json_key_uint(&json, "left_out", job->options->leave_out ? job->options->leave_out->count : 0);
     fb_json_object_end(&json);
     return put(os, job->ledger, "launch.json", &json, err);
 }
@@ -290,7 +296,40 @@ static fb_status write_exit(const run_job *job, const fb_os *os, fb_error *err)
     return put(os, job->ledger, "exit.json", &json, err);
 }
 
+/* Peers of the same launch have the same cases, and one of them writes the file. */
+static fb_status write_left_out(run_job *job, const fb_os *os, fb_error *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    fb_status status;
+    if (!job->options->leave_out || job->options->leave_out->count == 0) return FB_OK;
+    if ((status = leave_out_text(job->options->leave_out, &text, &bytes, err)) == FB_OK)
+        status = fb_os_put_new(os, job->ledger, LEFT_OUT_NAME, text, bytes, err);
+    if (status == FB_E_EXISTS && job->joined) status = FB_OK;
+    fb_free(text);
+    job->left_out[0] = '@';
+    return status == FB_OK ? fb_os_join(job->left_out + 1, sizeof job->left_out - 1, job->ledger, LEFT_OUT_NAME, err) : status;
+}
+
 /* ---- the launch -------------------------------------------------------------------------------------------------------------- */
+
+/* "all", "none", or words with commas between them. */
+static fb_status check_locate(const char *text, fb_error *err)
+{
+    static const char *const words[] = {"replay", "search", "cause", "other", "minimise", "evidence", "bundle"};
+    if (!text || strcmp(text, "all") == 0 || strcmp(text, "none") == 0) return FB_OK;
+    for (;;) {
+        size_t bytes = strcspn(text, ","), i = 0;
+        while (i < sizeof words / sizeof *words && !(strlen(words[i]) == bytes && strncmp(words[i], text, bytes) == 0)) i++;
+        if (i == sizeof words / sizeof *words)
+            return fb_fail(
+                err, FB_E_USAGE,
+                "read --locate: expected all, none, or some of replay,search,cause,other,minimise,evidence,bundle, found '%.*s'",
+                bytes < 40 ? (int)bytes : 40, text);
+        if (!text[bytes]) return FB_OK;
+        text += bytes + 1;
+    }
+}
 
 static fb_status check_words(const run_job_options *options, fb_error *err)
 {
@@ -302,6 +341,9 @@ static fb_status check_words(const run_job_options *options, fb_error *err)
         strcmp(options->on_bad, "observe") != 0) {
         return fb_fail(err, FB_E_USAGE, "read --on-bad: expected skip, halt or observe, found '%.40s'", options->on_bad);
     }
+    if ((status = check_locate(options->locate, err)) != FB_OK) return status;
+    if (options->strategy && strcmp(options->strategy, "sweep") != 0 && strcmp(options->strategy, "bisect") != 0)
+        return fb_fail(err, FB_E_USAGE, "read --strategy: expected sweep or bisect, found '%.40s'", options->strategy);
     if (options->max_skips) {
         errno = 0;
         long number = strtol(options->max_skips, &end, 10);
@@ -323,6 +365,7 @@ fb_status run_job_open(run_job *job, const run_job_options *options, fb_error *e
     if ((status = choose_id(job, err)) != FB_OK) return status;
     if ((status = choose_folder(job, os, err)) != FB_OK) return status;
     if ((status = write_run(job, os, err)) != FB_OK) return status;
+    if ((status = write_left_out(job, os, err)) != FB_OK) return status;
     return job->joined ? FB_OK : write_launch(job, os, err);
 }
 
@@ -338,6 +381,9 @@ int run_job_start(run_job *job)
     pairs[n++] = (fb_pair){"FIRSTBAD_ATTEMPT", attempt};
     if (options->on_bad) pairs[n++] = (fb_pair){"FIRSTBAD_ON_BAD", options->on_bad};
     if (options->max_skips) pairs[n++] = (fb_pair){"FIRSTBAD_MAX_SKIPS", options->max_skips};
+    if (options->locate) pairs[n++] = (fb_pair){"FIRSTBAD_LOCATE", options->locate};
+    if (options->strategy) pairs[n++] = (fb_pair){"FIRSTBAD_STRATEGY", options->strategy};
+    if (job->left_out[0]) pairs[n++] = (fb_pair){"FIRSTBAD_LEAVE_OUT", job->left_out};
     if (options->inject[0]) pairs[n++] = (fb_pair){"FIRSTBAD_INJECT", options->inject};
     if (options->set[0]) pairs[n++] = (fb_pair){"FIRSTBAD_SET", options->set};
     /* Open MPI refuses to run as root unless told twice; in a container everybody is root. */

@@ -19,8 +19,11 @@ typedef struct run_job_options {
     const char *run_id; /* NULL: of the scheduler, else a fresh one */
     const char *on_bad; /* NULL: what the program wants */
     const char *max_skips;
-    char inject[RUN_JOB_TEXT]; /* parted by ';' */
-    char set[RUN_JOB_TEXT];    /* parted by line ends */
+    const char *locate;                /* "all", "none" or words; NULL: what the program wants */
+    const char *strategy;              /* "sweep", "bisect"; NULL: what the program wants */
+    const struct leave_out *leave_out; /* samples to keep away; NULL: none */
+    char inject[RUN_JOB_TEXT];         /* parted by ';' */
+    char set[RUN_JOB_TEXT];            /* parted by line ends */
     char *const *command;
     int output; /* descriptor for the command's output; -1: ours */
 } run_job_options;
@@ -30,7 +33,8 @@ typedef struct run_job {
     char dir[FB_OS_PATH_MAX], folder[FB_OS_PATH_MAX], ledger[FB_OS_PATH_MAX]; /* absolute */
     char run_id[64];
     int32_t attempt;
-    int joined; /* a peer of the same launch, on another node for example, had taken the attempt */
+    char left_out[FB_OS_PATH_MAX]; /* "@" and the file of samples to keep away; "": none */
+    int joined;                    /* a peer of the same launch, on another node for example, had taken the attempt */
     process child;
     int start_errno; /* what kept the command from starting; 0 when it ran */
     /* after run_job_close */

@@ -12,6 +12,8 @@ try --boundaries places --probes 3 -- true
 try --boundaries places --strategy guess -- true
 try --boundaries places --log a --resume b -- true
 try --boundaries places some-case -- true
+try --boundaries places --dir d -- true
+try --log x
 try --nonsense
 echo "--- the file"
 bad() { printf "$1" > places; try --boundaries places -- true; }
@@ -26,4 +28,3 @@ bad 'a !maks\n'
 bad 'a\nw: a !state\n'
 bad 'a\001b\n'
 bad 'a\000b\n'
-try

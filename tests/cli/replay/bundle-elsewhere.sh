@@ -1,0 +1,14 @@
+# A bundle that was copied: to another folder, out of its case, where the trainer's folder is gone.
+. "$FIRSTBAD_SOURCE/tests/cli/replay/_lib.sh"
+answer
+mkdir home && cp trainer answer.json home && (cd home && make_case c 1 412 ../trainer)
+cp -r home/c there
+replay there
+echo "--- the bundle alone"
+cp -r home/c/bundle-min from-a-colleague
+replay from-a-colleague
+ls
+echo "--- its folder is gone"
+rm -r home && mkdir x && cp answer.json x && cd x && replay ../there | grep -A1 differs
+sed -i 's|home|gone|' ../from-a-colleague/part-r00000.json
+replay ../from-a-colleague
