@@ -110,12 +110,11 @@ void fb_operand_sample(fb_look *look)
     const fb_cause_facts *facts = look->facts;
     const fb_witness_tensor *out = look->out;
     uint64_t last = fb_last_dim(out), first = fb_has_shape(out) ? (uint64_t)out->shape[0] : out->count;
-    uint64_t sample;
+    uint64_t sample, of_first = first ? out->count / first : 0;
     if (last > 0) look->cause->row = (int64_t)(look->at / last);
-    if (facts->rows == 0 || !is_of_samples(look) || first == 0) return;
-    if (first == facts->rows) sample = look->at / (out->count / first);
-    else if (facts->columns > 0 && first == (uint64_t)facts->rows * facts->columns)
-        sample = look->at / (out->count / first) / facts->columns;
+    if (facts->rows == 0 || !is_of_samples(look) || of_first == 0) return;
+    if (first == facts->rows) sample = look->at / of_first;
+    else if (facts->columns > 0 && first == (uint64_t)facts->rows * facts->columns) sample = look->at / of_first / facts->columns;
     else return;
     look->cause->sample = (int64_t)sample;
     if (facts->sample_ids) look->cause->sample_id = facts->sample_ids[sample];
