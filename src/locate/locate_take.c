@@ -206,7 +206,7 @@ fb_status fb_take_uint64(fb_reading *r, const char *key, uint64_t *out)
 
 fb_status fb_take_hash(fb_reading *r, const char *key, uint64_t *out)
 {
-    char text[24];
+    char text[24] = "";
     fb_status status = fb_take_text(r, key, text, sizeof text);
     *out = 0;
     if (status != FB_OK || !text[0]) return status;
