@@ -2,6 +2,7 @@
 #include "support/world.h"
 
 #include "base/alloc.h"
+#include "fault/os_sim.h"
 #include "log/log.h"
 
 static fb_error err;
@@ -217,6 +218,34 @@ static void test_guard_notes__a_list_without_memory_is_an_error_and_no_shorter_l
     world_close(&w);
 }
 
+static void test_guard_notes__a_list_that_cannot_be_read_is_an_error_and_no_shorter_list(void **state)
+{
+    world w;
+    (void)state;
+    world_init(&w, 1);
+    w.config.dir = "/runs";
+    leave_out("@/ids");
+    for (uint64_t k = 1;; k++) {
+        os_sim *sim = os_sim_new();
+        fb_run *run = NULL;
+        fb_status status;
+        uint64_t calls;
+        assert_int_equal(fb_os_put_new(os_sim_os(sim), "/", "ids", "5\n6\n7\n", 6, &err), FB_OK);
+        os_sim_fail(sim, k, 5, 0);
+        status = fb_run_open_with(&run, &w.config, os_sim_os(sim), &err);
+        calls = os_sim_calls(sim);
+        if (run) assert_true(fb_run_left_out(run, 5) && fb_run_left_out(run, 6) && fb_run_left_out(run, 7));
+        else assert_true(status == FB_E_IO || status == FB_E_USAGE);
+        fb_run_close(run);
+        os_sim_free(sim);
+        if (calls < k) break;
+        assert_true(k < 500);
+    }
+    leave_out(NULL);
+    w.ranks = 0;
+    world_close(&w);
+}
+
 /* ---- what a replay showed --------------------------------------------------------------------------------------------- */
 
 static void spoil(world *w, int rank, int micro, void *ctx)
@@ -336,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_guard_notes__more_samples_than_the_bound_are_refused),
         cmocka_unit_test(test_guard_notes__ranks_with_other_lists_do_not_agree),
         cmocka_unit_test(test_guard_notes__a_list_without_memory_is_an_error_and_no_shorter_list),
+        cmocka_unit_test(test_guard_notes__a_list_that_cannot_be_read_is_an_error_and_no_shorter_list),
         cmocka_unit_test(test_guard_notes__an_overflow_that_comes_back_in_a_replay_is_a_fault_on_all_ranks),
         cmocka_unit_test(test_guard_notes__a_replay_that_one_rank_alone_tells_of_breaks_the_vote),
         cmocka_unit_test(test_guard_notes__a_replay_is_told_between_steps_and_one_that_was_not_made_is_not_noted),

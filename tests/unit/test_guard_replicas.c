@@ -4,6 +4,8 @@
  */
 #include "support/world.h"
 
+#include "ckpt/safetensors_write.h"
+#include "firstbad/ckpt.h"
 #include "log/log.h"
 
 static fb_error err;
@@ -273,6 +275,36 @@ static void test_guard_replicas__observe_records_the_drift_and_lets_the_update_p
     world_close(&w);
 }
 
+/* Which of the ranks is right nobody knows, so what was saved since they were last seen equal is nobody's to resume from. */
+static void test_guard_replicas__what_was_saved_since_they_were_equal_is_suspect(void **state)
+{
+    world w;
+    int32_t before = 0, after = 0;
+    char path[2][160];
+    (void)state;
+    open_replicated(&w, 2, 4);
+    for (int64_t step = 0; step <= 7; step++) {
+        assert_int_equal(world_step(&w, step, NULL, NULL), FB_PROCEED);
+        if (step == 3 || step == 6) {
+            const fb_st_tensor tensor = {"w", FB_F32, 1, {WORLD_ELEMENTS}, w.rank[0].param[0], sizeof w.rank[0].param[0]};
+            char name[32];
+            int32_t told = 0;
+            (void)snprintf(name, sizeof name, "step-%d.safetensors", (int)step);
+            (void)snprintf(path[step == 6], sizeof path[0], "%s/%s", w.dir, name);
+            assert_int_equal(fb_safetensors_write(fb_os_posix(), w.dir, name, &tensor, 1, NULL, 0, NULL, &err), FB_OK);
+            assert_int_equal(fb_run_checkpoint(w.rank[0].run, path[step == 6], step, &told, &err), FB_OK);
+            assert_int_equal(told, FB_CKPT_COMMITTED);
+        }
+        if (step == 4) flip(&w, 1, 2);
+    }
+    assert_int_equal(world_step(&w, 8, NULL, NULL), FB_HALT);
+    (void)fb_ckpt_may_load(path[0], w.dir, FB_CKPT_CHECK_SIZE, &before, &err);
+    (void)fb_ckpt_may_load(path[1], w.dir, FB_CKPT_CHECK_SIZE, &after, &err);
+    assert_int_equal(before, FB_CKPT_COMMITTED);
+    assert_int_equal(after, FB_CKPT_SUSPECT);
+    world_close(&w);
+}
+
 static void test_guard_replicas__a_configuration_that_says_nonsense_is_refused(void **state)
 {
     (void)state;
@@ -302,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_guard_replicas__half_precision_parameters_are_compared_bit_by_bit),
         cmocka_unit_test(test_guard_replicas__other_owned_state_may_differ),
         cmocka_unit_test(test_guard_replicas__observe_records_the_drift_and_lets_the_update_pass),
+        cmocka_unit_test(test_guard_replicas__what_was_saved_since_they_were_equal_is_suspect),
         cmocka_unit_test(test_guard_replicas__a_configuration_that_says_nonsense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
