@@ -3,7 +3,6 @@
 #include "capture.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,15 +41,14 @@ static int holds(const reading *r, int32_t part, const char *name, uint64_t *cou
     return fb_bundle_find(r->bundle, r->rank, part, name, &dtype, &ndim, shape, count, NULL) == FB_OK;
 }
 
-__attribute__((format(printf, 2, 3))) static void differs(captured *c, const char *format, ...)
+enum { DIFFERENCE_BYTES = 256 };
+
+/* Room for one more sentence about what is not as it was; the last one's where there is no more. */
+static char *difference(captured *c)
 {
-    va_list args;
-    if (c->difference_count == sizeof c->difference / sizeof *c->difference) return;
-    va_start(args, format);
-    vsnprintf(c->differences[c->difference_count], sizeof *c->differences, format, args);
-    va_end(args);
-    c->difference[c->difference_count] = c->differences[c->difference_count];
-    c->difference_count++;
+    if (c->difference_count < sizeof c->difference / sizeof *c->difference) c->difference_count++;
+    c->difference[c->difference_count - 1] = c->differences[c->difference_count - 1];
+    return c->differences[c->difference_count - 1];
 }
 
 /* ---- what must be equal, and what may differ -------------------------------------------------------------------------------- */
@@ -77,7 +75,7 @@ static int check_shape(reading *r, const options *o, fb_error *err)
 static void compare_text(captured *c, const reading *r, const char *key, const char *here, const char *what)
 {
     const char *there = fb_bundle_text(r->bundle, r->rank, key);
-    if (there && strcmp(there, here) != 0) differs(c, "%s was %s and is %s", what, there, here);
+    if (there && strcmp(there, here) != 0) snprintf(difference(c), DIFFERENCE_BYTES, "%s was %s and is %s", what, there, here);
 }
 
 static void compare(captured *c, reading *r, const trainer *t)
@@ -88,10 +86,13 @@ static void compare(captured *c, reading *r, const trainer *t)
     compare_text(c, r, "precision", precision_name(o->model.format), "precision");
     compare_text(c, r, "version", fb_version(), "the version of firstbad");
     if (fb_bundle_text(r->bundle, r->rank, "build") && strcmp(fb_bundle_text(r->bundle, r->rank, "build"), build) != 0)
-        differs(c, "the program is another build");
-    if (!(number(r, "dropout") == (double)o->model.dropout)) differs(c, "dropout is another");
-    if (integer(r, "faults") != (int64_t)o->faults.count) differs(c, "the number of faults asked for is another");
-    if (c->start.world != t->world) differs(c, "%d %s became %d", c->start.world, c->start.world == 1 ? "rank" : "ranks", t->world);
+        snprintf(difference(c), DIFFERENCE_BYTES, "the program is another build");
+    if (!(number(r, "dropout") == (double)o->model.dropout)) snprintf(difference(c), DIFFERENCE_BYTES, "dropout is another");
+    if (integer(r, "faults") != (int64_t)o->faults.count)
+        snprintf(difference(c), DIFFERENCE_BYTES, "the number of faults asked for is another");
+    if (c->start.world != t->world)
+        snprintf(difference(c), DIFFERENCE_BYTES, "%d %s became %d", c->start.world, c->start.world == 1 ? "rank" : "ranks",
+                 t->world);
 }
 
 /* ---- batch ------------------------------------------------------------------------------------------------------------------ */
@@ -195,8 +196,9 @@ static void read_state_of_parent(captured *c, reading *r, const trainer *t)
     memcpy(c->state, t->model->parameters, n * sizeof *c->state);
     if (exact) return;
     c->start.updates = state.updates;
-    differs(c, "parameters are those of step %lld, since the bundle had no room for those of step %lld", (long long)step,
-            (long long)c->start.step);
+    snprintf(difference(c), DIFFERENCE_BYTES,
+             "parameters are those of step %lld, since the bundle had no room for those of step %lld", (long long)step,
+             (long long)c->start.step);
 }
 
 static void read_state(captured *c, reading *r, const trainer *t)
@@ -265,7 +267,7 @@ int capture_read(captured *c, const fb_bundle *bundle, const trainer *t, int32_t
     }
     if (r.status == FB_OK) compare(c, &r, t);
     tensor(&r, FB_BUNDLE_RNG, "seed", FB_U64, 1, &seed);
-    if (r.status == FB_OK && seed != t->options.model.seed) differs(c, "the random seed is another");
+    if (r.status == FB_OK && seed != t->options.model.seed) snprintf(difference(c), DIFFERENCE_BYTES, "the random seed is another");
     r.rank = rank; /* a process beyond those of the run finds no batch there */
     if (r.status == FB_OK) read_batch(c, &r, &t->options);
     r.rank = rank_to_read(bundle, rank);

@@ -123,7 +123,8 @@ static void words_of(const trainer *t, const fb_verdict *v, const replay_start *
                       : s->finding.boundary == FB_FORWARD                                 ? "a non-finite activation"
                       : s->finding.boundary == FB_LOSS                                    ? "a non-finite loss"
                                                                                           : "a non-finite gradient";
-    int64_t left = t->options.max_skips > 0 ? t->options.max_skips : 3;
+    const char *limit = getenv("FIRSTBAD_MAX_SKIPS"); /* it wins over the option; NULL in both: the library's 3 */
+    long most = limit && *limit ? strtol(limit, NULL, 10) : t->options.max_skips > 0 ? (long)t->options.max_skips : 3;
     if (v->action == FB_PROCEED)
         snprintf(headline, 256, "step %lld is applied although it is bad, as was asked for: %s on rank %d", (long long)v->step, why,
                  s->finding.rank);
@@ -132,7 +133,7 @@ static void words_of(const trainer *t, const fb_verdict *v, const replay_start *
                  t->world == 1 ? "" : "s", why, s->finding.rank);
     if (v->action == FB_HALT) snprintf(next, 128, "the run halts here");
     else if (v->action == FB_PROCEED) snprintf(next, 128, "training goes on, unguarded (observe)");
-    else snprintf(next, 128, "skipped %d of at most %lld in a row; training goes on", v->consecutive_skips, (long long)left);
+    else snprintf(next, 128, "skipped; training goes on, and halts when more than %ld in a row are bad", most);
     snprintf(line, 512, "%.300s/cases/%s      firstbad why %s", fb_run_folder(t->guard.run), v->case_id, v->case_id);
 }
 

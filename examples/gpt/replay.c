@@ -55,6 +55,7 @@ static int take_memory(replay *r)
     n = m->model->tensor_count;
     for (size_t i = 0; i < n; i++) largest = m->model->tensors[i].count > largest ? m->model->tensors[i].count : largest;
     r->largest = largest;
+    if (!n) return -1;
     r->work = calloc(WORK_ARRAYS * largest, sizeof *r->work);
     r->masters = calloc(6 * n, sizeof *r->masters);
     r->row_ids = calloc(o->model.batch, sizeof *r->row_ids);

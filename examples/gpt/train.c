@@ -90,7 +90,8 @@ static void tell_left_out(const trainer *t)
     unsigned long long count = t->left_out.count;
     if (!t->left_out.is) return;
     MPI_Allreduce(MPI_IN_PLACE, &count, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, t->comm);
-    if (t->rank == 0 && count) printf("left out %llu windows, and drew others in their place\n", count);
+    if (t->rank == 0 && count)
+        printf("left out %llu window%s, and drew %s instead\n", count, count == 1 ? "" : "s", count == 1 ? "another" : "others");
 }
 
 static int train(trainer *t)

@@ -183,6 +183,33 @@ observed_is_located() {
     says "$(case_of seen)/locate.json" found operator operator div module h.1.attn
 }
 
+# Two skips of a loss scale that is too high look like a gradient that is bad in any format. A replay in FP32 tells them apart.
+probing_is_told_from_a_fault() {
+    local options="$small --precision fp16 --log-every 1"
+    rm -rf high steep
+    expect 0 ranks 2 "$gpt" $options --steps 8 --dir high --loss-scale 4194304 || return 1
+    [ "$(grep -c skipped out)" -ge 3 ] && ! grep -q '^firstbad: ' err && [ -z "$(case_of high)" ] || { cat out err; return 1; }
+    expect 0 ranks 2 "$gpt" $options --steps 11 --dir steep --loss-scale 4096 --fault norm-slope-zero@step=8,steps=3 || return 1
+    says "$(case_of steep)/verdict.json" reason persists-in-replay || return 1
+    says "$(case_of steep)/locate.json" persists_fp32 true
+}
+
+# A sample that is to be left out is drawn no more, and all other windows are those they were.
+sample_is_left_out() {
+    local case_folder sample
+    rm -rf poison left
+    expect 0 ranks 2 "$gpt" $small --steps 6 --dir poison --out poison/out --save-every 6 --fault temperature-zero || return 1
+    case_folder=$(case_of poison) || return 1
+    sample=$(grep -A 1 '"sample_ids": \[' "$case_folder/locate.json" | grep -o '[0-9][0-9]*')
+    [ -n "$sample" ] || { echo "no sample is named"; return 1; }
+    FIRSTBAD_LEAVE_OUT=$sample expect 0 ranks 2 "$gpt" $small --steps 6 --dir left --log-every 1 || return 1
+    grep -q '^left out 1 window, and drew another instead$' out || { cat out; return 1; }
+    cp out without
+    expect 0 ranks 2 "$gpt" $small --steps 6 --dir whole --log-every 1 || return 1
+    [ "$(sed -n 's/ [0-9.]* ms$//; 1,4p' out)" = "$(sed -n 's/ [0-9.]* ms$//; 1,4p' without)" ] || { diff out without; return 1; }
+    [ "$(sed -n 's/ lr .*//; 5p' out)" != "$(sed -n 's/ lr .*//; 5p' without)" ]
+}
+
 replay_of() { # ranks, bundle, folder for the answer, options
     local n=$1 bundle=$2 out=$3
     shift 3
@@ -253,6 +280,8 @@ check "an operator is named, in every format, and training goes on to the same b
 check "an update that spoils the state is named where the state before it was kept" located_in_the_update
 check "a planted fault does not come again, and that is said" planted_does_not_come_again
 check "a run that only observes is located before the update" observed_is_located
+check "an overflow of the loss scale is told from a fault by a replay in FP32" probing_is_told_from_a_fault
+check "a sample that is left out is not drawn, and the others are" sample_is_left_out
 check "a bundle replays in a fresh process, on other numbers of ranks, and not when it was changed" replays_a_bundle
 check "a bundle without the state replays from its checkpoint" replays_from_a_checkpoint
 check "wrong use is told from a missing file" wrong_use
