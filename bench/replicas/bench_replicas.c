@@ -1,9 +1,9 @@
 /*
- * What it costs to compare replicas. Two ranks of a run live in this process, own F32 parameters and make healthy steps; a step that
- * compares digests the parameters in fb_step_begin and votes as ever. Shows, by size of the model: the time that a comparing step
- * takes longer than one that does not, as a rate, and spread over a period of 100 steps; beside it the one pass over the reduced
- * gradients (fb_step_unscale), which every step makes. Target: spread over 100 steps, at most 5 % of that pass, which itself is
- * below 1 % of a training step. Figures are medians over rounds. Run it with bench/replicas/run.sh.
+ * What it costs to compare replicas. Two ranks of a run live in this process, own F32 parameters and make healthy steps; a step
+ * that compares digests the parameters in fb_step_begin and votes as ever. Shows, by size of the model: the time that a comparing
+ * step takes longer than one that does not, as a rate, and spread over a period of 100 steps; beside it the one pass over the
+ * reduced gradients (fb_step_unscale), which every step makes. Target: spread over 100 steps, at most 5 % of that pass, which
+ * itself is below 1 % of a training step. Figures are medians over rounds. Run it with bench/replicas/run.sh.
  */
 #include <firstbad/firstbad.h>
 

@@ -88,7 +88,7 @@ fb_status fb_bundle_open_on(const fb_os *os, fb_bundle **out, const char *folder
         bundle->parts = fb_calloc(bundle->manifest.part_count, sizeof *bundle->parts);
         if (!bundle->parts) status = fb_fail(err, FB_E_NOMEM, "open bundle %s: no memory for its parts", folder);
     }
-    for (uint32_t i = 0; status == FB_OK && i < bundle->manifest.part_count; i++)
+    for (uint32_t i = 0; status == FB_OK && bundle->parts && i < bundle->manifest.part_count; i++)
         status = read_part(bundle, &bundle->manifest.parts[i], err);
     if (status != FB_OK) {
         fb_bundle_close(bundle);
@@ -157,17 +157,23 @@ int fb_bundle_has_rank(const fb_bundle *bundle, int32_t rank)
     return part_of(bundle, rank) != NULL;
 }
 
-static fb_status find(const fb_bundle *bundle, int32_t rank, int32_t part, const char *name, const fb_part_tensor **out,
-                      fb_error *err)
+/* NULL: *status says why. */
+static const fb_part_tensor *find(const fb_bundle *bundle, int32_t rank, int32_t part, const char *name, fb_status *status,
+                                  fb_error *err)
 {
     const fb_part *p = part_of(bundle, rank);
-    *out = NULL;
-    if (!bundle || !name || !fb_bundle_part_name(part))
-        return fb_fail(err, FB_E_USAGE, "look into a bundle: an argument is missing");
-    if (p) *out = fb_part_find(p, part, name);
-    if (*out) return FB_OK;
-    return fb_fail(err, FB_E_NOTFOUND, "look into bundle %s: rank %d has no %s tensor %.200s", bundle->folder, (int)rank,
-                   fb_bundle_part_name(part), name);
+    const fb_part_tensor *found = NULL;
+    *status = FB_OK;
+    if (!bundle || !name || !fb_bundle_part_name(part)) {
+        *status = fb_fail(err, FB_E_USAGE, "look into a bundle: an argument is missing");
+        return NULL;
+    }
+    if (p) found = fb_part_find(p, part, name);
+    if (!found) {
+        *status = fb_fail(err, FB_E_NOTFOUND, "look into bundle %s: rank %d has no %s tensor %.200s", bundle->folder, (int)rank,
+                          fb_bundle_part_name(part), name);
+    }
+    return found;
 }
 
 static uint64_t count_of(const fb_part_tensor *tensor)
@@ -180,9 +186,9 @@ static uint64_t count_of(const fb_part_tensor *tensor)
 fb_status fb_bundle_find(const fb_bundle *bundle, int32_t rank, int32_t part, const char *name, int32_t *dtype, int32_t *ndim,
                          int64_t *shape, uint64_t *count, fb_error *err)
 {
-    const fb_part_tensor *tensor;
-    fb_status status = find(bundle, rank, part, name, &tensor, err);
-    if (status != FB_OK) return status;
+    fb_status status;
+    const fb_part_tensor *tensor = find(bundle, rank, part, name, &status, err);
+    if (!tensor) return status;
     if (dtype) *dtype = tensor->dtype;
     if (ndim) *ndim = tensor->ndim;
     if (shape) memcpy(shape, tensor->shape, sizeof tensor->shape);
@@ -216,9 +222,9 @@ static fb_status read_tensor(const fb_bundle *bundle, int32_t rank, const fb_par
 fb_status fb_bundle_get(const fb_bundle *bundle, int32_t rank, int32_t part, const char *name, int32_t dtype, uint64_t count,
                         void *data, fb_error *err)
 {
-    const fb_part_tensor *tensor;
-    fb_status status = find(bundle, rank, part, name, &tensor, err);
-    if (status != FB_OK) return status;
+    fb_status status;
+    const fb_part_tensor *tensor = find(bundle, rank, part, name, &status, err);
+    if (!tensor) return status;
     if (tensor->dtype != dtype) {
         return fb_fail(err, FB_E_DTYPE, "take %.200s out of bundle %s: it is %s, asked for is %s", name, bundle->folder,
                        fb_dtype_name(tensor->dtype), fb_dtype_name(dtype) ? fb_dtype_name(dtype) : "an unknown format");
@@ -230,20 +236,28 @@ fb_status fb_bundle_get(const fb_bundle *bundle, int32_t rank, int32_t part, con
     return count > 0 ? read_tensor(bundle, rank, tensor, data, err) : FB_OK;
 }
 
-static fb_status value_of(const fb_bundle *bundle, int32_t rank, const char *key, const fb_part_value **out, fb_error *err)
+/* NULL: *status says why. */
+static const fb_part_value *value_of(const fb_bundle *bundle, int32_t rank, const char *key, fb_status *status, fb_error *err)
 {
     const fb_part *part = part_of(bundle, rank);
-    if (!bundle || !key) return fb_fail(err, FB_E_USAGE, "look into a bundle: an argument is missing");
-    *out = part ? fb_part_value_of(part, key) : NULL;
-    if (*out) return FB_OK;
-    return fb_fail(err, FB_E_NOTFOUND, "look into bundle %s: rank %d has no value %.100s", bundle->folder, (int)rank, key);
+    const fb_part_value *found = NULL;
+    *status = FB_OK;
+    if (!bundle || !key) {
+        *status = fb_fail(err, FB_E_USAGE, "look into a bundle: an argument is missing");
+        return NULL;
+    }
+    if (part) found = fb_part_value_of(part, key);
+    if (!found) {
+        *status = fb_fail(err, FB_E_NOTFOUND, "look into bundle %s: rank %d has no value %.100s", bundle->folder, (int)rank, key);
+    }
+    return found;
 }
 
 fb_status fb_bundle_number(const fb_bundle *bundle, int32_t rank, const char *key, double *value, fb_error *err)
 {
-    const fb_part_value *found;
-    fb_status status = value_of(bundle, rank, key, &found, err);
-    if (status != FB_OK) return status;
+    fb_status status;
+    const fb_part_value *found = value_of(bundle, rank, key, &status, err);
+    if (!found) return status;
     if (found->kind == FB_VALUE_TEXT || !value)
         return fb_fail(err, FB_E_DTYPE, "look into bundle %s: value %.100s is no number", bundle->folder, key);
     if (found->kind == FB_VALUE_INTEGER) *value = (double)found->integer;
@@ -253,9 +267,9 @@ fb_status fb_bundle_number(const fb_bundle *bundle, int32_t rank, const char *ke
 
 fb_status fb_bundle_integer(const fb_bundle *bundle, int32_t rank, const char *key, int64_t *value, fb_error *err)
 {
-    const fb_part_value *found;
-    fb_status status = value_of(bundle, rank, key, &found, err);
-    if (status != FB_OK) return status;
+    fb_status status;
+    const fb_part_value *found = value_of(bundle, rank, key, &status, err);
+    if (!found) return status;
     if (found->kind != FB_VALUE_INTEGER || !value)
         return fb_fail(err, FB_E_DTYPE, "look into bundle %s: value %.100s is no integer", bundle->folder, key);
     *value = found->integer;

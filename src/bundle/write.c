@@ -251,37 +251,40 @@ fb_status fb_bundle_put(fb_bundle_writer *writer, int32_t part, const char *name
     return FB_OK;
 }
 
-/* The place of this key: a second value takes that of the first. */
-static fb_status place_of(fb_bundle_writer *writer, const char *key, fb_part_value **out, fb_error *err)
+/* The place of this key: a second value takes that of the first. NULL: *status says why. */
+static fb_part_value *place_of(fb_bundle_writer *writer, const char *key, fb_status *status, fb_error *err)
 {
     fb_part *p;
-    fb_part_value *grown;
+    fb_part_value *grown, *place;
     const char *kept = NULL;
-    fb_status status;
-    if (!writer || !key || !key[0]) return fb_fail(err, FB_E_USAGE, "put a value into a bundle: it has no key");
+    *status = FB_OK;
+    if (!writer || !key || !key[0]) {
+        *status = fb_fail(err, FB_E_USAGE, "put a value into a bundle: it has no key");
+        return NULL;
+    }
     p = &writer->part;
     for (uint32_t i = 0; i < p->value_count; i++) {
-        if (strcmp(p->values[i].key, key) == 0) {
-            *out = &p->values[i];
-            return FB_OK;
-        }
+        if (strcmp(p->values[i].key, key) == 0) return &p->values[i];
     }
     grown = fb_bundle_grow(p->values, p->value_count, &p->value_room, sizeof *grown);
-    if (!grown) return fb_fail(err, FB_E_NOMEM, "put value %.100s into a bundle: no memory", key);
+    if (!grown) {
+        *status = fb_fail(err, FB_E_NOMEM, "put value %.100s into a bundle: no memory", key);
+        return NULL;
+    }
     p->values = grown;
-    if ((status = keep(writer, &kept, key, err)) != FB_OK) return status;
-    *out = &p->values[p->value_count++];
-    memset(*out, 0, sizeof **out);
-    (*out)->key = kept;
-    (*out)->kind = FB_VALUE_INTEGER;
-    return FB_OK;
+    if ((*status = keep(writer, &kept, key, err)) != FB_OK) return NULL;
+    place = &p->values[p->value_count++];
+    memset(place, 0, sizeof *place);
+    place->key = kept;
+    place->kind = FB_VALUE_INTEGER;
+    return place;
 }
 
 fb_status fb_bundle_set_number(fb_bundle_writer *writer, const char *key, double value, fb_error *err)
 {
-    fb_part_value *place;
-    fb_status status = place_of(writer, key, &place, err);
-    if (status != FB_OK) return status;
+    fb_status status;
+    fb_part_value *place = place_of(writer, key, &status, err);
+    if (!place) return status;
     place->kind = FB_VALUE_NUMBER;
     memcpy(&place->number, &value, sizeof value); /* bits: a signalling NaN stays one */
     return FB_OK;
@@ -289,9 +292,9 @@ fb_status fb_bundle_set_number(fb_bundle_writer *writer, const char *key, double
 
 fb_status fb_bundle_set_integer(fb_bundle_writer *writer, const char *key, int64_t value, fb_error *err)
 {
-    fb_part_value *place;
-    fb_status status = place_of(writer, key, &place, err);
-    if (status != FB_OK) return status;
+    fb_status status;
+    fb_part_value *place = place_of(writer, key, &status, err);
+    if (!place) return status;
     place->kind = FB_VALUE_INTEGER;
     place->integer = value;
     return FB_OK;
@@ -304,7 +307,7 @@ fb_status fb_bundle_set_text(fb_bundle_writer *writer, const char *key, const ch
     fb_status status;
     if (!writer || !value) return fb_fail(err, FB_E_USAGE, "put a text into a bundle: an argument is missing");
     if ((status = keep(writer, &kept, value, err)) != FB_OK) return status;
-    if ((status = place_of(writer, key, &place, err)) != FB_OK) return status;
+    if ((place = place_of(writer, key, &status, err)) == NULL) return status;
     place->kind = FB_VALUE_TEXT;
     place->text = kept;
     return FB_OK;

@@ -25,6 +25,7 @@ static int proofs(const world *w, int rank, int32_t moment, fb_rec_proof *out, i
     fb_log_reader *reader = NULL;
     fb_log_record record;
     int count = 0;
+    memset(out, 0, (size_t)room * sizeof *out);
     (void)snprintf(path, sizeof path, "%s/test/ledger/a1/r%05d.log", w->dir, rank);
     assert_int_equal(fb_log_reader_open(&reader, w->os, path, &err), FB_OK);
     while (fb_log_reader_next(reader, &record, &err) == FB_OK) {
