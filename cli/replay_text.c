@@ -11,7 +11,7 @@
 #include "report/lines.h"
 #include "search/minimise.h"
 
-enum { INDENT = 14, SHOWN = 12, PLACE_BYTES = 512 };
+enum { INDENT = 14, SHOWN = 12, CHAIN_SHOWN = 8, PLACE_BYTES = 512 };
 
 /* ---- what it comes to -------------------------------------------------------------------------------------------------------- */
 
@@ -139,6 +139,7 @@ static void say_other_ranks(const replay_job *job, fb_lines *lines)
 static void say_precision(const replay_job *job, fb_lines *lines)
 {
     const char *format = job->file.precision[0] ? job->file.precision : "the format of the run";
+    if (strcmp(job->file.precision, "fp32") == 0) return;
     if (job->file.replay.persists == 1) fb_lines_add(lines, "  in fp32", INDENT, "still bad: it does not depend on %s", format);
     else if (job->file.replay.persists == 0)
         fb_lines_add(lines, "  in fp32", INDENT, "finite: the range or the rounding of %s is part of it", format);
@@ -241,13 +242,19 @@ static void say_head(const replay_job *job, fb_lines *lines)
     }
 }
 
+/* As `why` writes it. */
+static const char *kind_name(int32_t kind)
+{
+    return kind == FB_KIND_NAN ? "NaN" : kind == FB_KIND_POS_INF ? "+Inf" : kind == FB_KIND_NEG_INF ? "-Inf" : fb_kind_name(kind);
+}
+
 static void say_what(const replay_job *job, fb_lines *lines)
 {
     char index[256];
     if (!job->file.location.known || !replay_is_located(job)) return;
     write_index(job->file.location.index, job->file.location.ndim, index, sizeof index);
     fb_lines_add(lines, "  what", INDENT, "%s: %s, %" PRIu64 " of %" PRIu64 " bad%s%s%s%s", job->file.location.tensor,
-                 fb_kind_name(job->file.location.kind), job->file.location.bad, job->file.location.elements,
+                 kind_name(job->file.location.kind), job->file.location.bad, job->file.location.elements,
                  index[0] ? ", first at " : "", index, job->file.location.format ? ", " : "",
                  job->file.location.format ? fb_dtype_name(job->file.location.format) : "");
 }
@@ -260,8 +267,8 @@ static void say_chain(const replay_job *job, fb_lines *lines)
     for (uint32_t i = 0; i < chain->count; i++) {
         char name[PLACE_BYTES];
         const fb_locate_link *link;
-        if (i == SHOWN && chain->count > SHOWN + 2) {
-            fb_lines_add(lines, "", INDENT, "... %u more", chain->count - SHOWN - 1);
+        if (i == CHAIN_SHOWN && chain->count > CHAIN_SHOWN + 2) {
+            fb_lines_add(lines, "", INDENT, "... %u more", chain->count - CHAIN_SHOWN - 1);
             i = chain->count - 1;
         }
         link = &chain->items[i];
@@ -284,7 +291,8 @@ static void say_swallowed(const replay_job *job, fb_lines *lines)
 static void say_cause(const replay_job *job, fb_lines *lines)
 {
     if (!job->file.cause.name[0] || (job->file.found == FB_LOCATED_OPERATOR && !replay_is_located(job))) return;
-    fb_lines_add(lines, "  cause", INDENT, "%s%s: %s", job->file.cause.name, job->file.cause.certain ? "" : " (likely)",
+    fb_lines_add(lines, "  cause", INDENT, "%s%s: %s", job->file.cause.name,
+                 job->file.cause.certain || job->file.cause.class_number == FB_CAUSE_UNKNOWN ? "" : " (likely)",
                  job->file.cause.explanation);
     if (job->file.cause.witness[0]) fb_lines_add(lines, "  proof", INDENT, "%s", job->file.cause.witness);
     if (job->file.cause.fix[0]) fb_lines_add(lines, "  fix", INDENT, "%s", job->file.cause.fix);
