@@ -258,7 +258,8 @@ void faults_local(const faults *f, gpt_place place, gpt_model *model, uint16_t *
 {
     const fault *one;
     for (size_t at = 0; (one = next_on(f, place, &at)) != NULL;) {
-        if (one->row->how == HOW_LOCAL_HUGE) set_gradient(one, model, half, 0.75f * precision_max(model->config.format));
+        if (one->row->how == HOW_LOCAL_HUGE) set_gradient(one, model, half, 0.75f * precision_max(PRECISION_FP32));
+        if (one->row->how == HOW_LOCAL_HALF) set_gradient(one, model, half, 0.75f * precision_max(PRECISION_FP16));
         if (one->row->how == HOW_NORM_SINGLE || one->row->how == HOW_LOCAL_LARGE) set_gradient(one, model, half, 1e20f);
     }
 }

@@ -97,7 +97,7 @@ static void test_fault_hooks__a_norm_in_fp32_overflows_while_every_element_is_fi
 
 static void test_fault_hooks__the_scale_is_changed_on_the_step_and_rank_alone(void **state)
 {
-    faults runaway = read_one("scale-runaway@step=2"), zero = read_one("scale-zero@step=2"),
+    faults runaway = read_one("scale-runaway@step=2,steps=1"), zero = read_one("scale-zero@step=2"),
            one = read_one("scale-on-one-rank@step=2");
     double scale = 8.0;
     (void)state;
@@ -241,6 +241,70 @@ static void test_fault_hooks__names_differ_and_every_fault_has_a_truth(void **st
     assert_true(faults_with_truth >= 52);
 }
 
+/* ---- the page ---------------------------------------------------------------------------------------------------------------- */
+
+/* docs/faults.md, found from the path of this file. */
+static char *read_page(void)
+{
+    char path[4096];
+    const char *end = strstr(__FILE__, "tests/gpt/");
+    char *text = calloc(1, 1 << 17);
+    assert_non_null(text);
+    assert_non_null(end);
+    snprintf(path, sizeof path, "%.*sdocs/faults.md", (int)(end - __FILE__), __FILE__);
+    FILE *file = fopen(path, "r");
+    if (!file) fail_msg("cannot read %s", path);
+    assert_true(fread(text, 1, (1 << 17) - 1, file) > 0);
+    fclose(file);
+    return text;
+}
+
+/* As it stands in a table: the bar of "a|b" is written with a backslash. */
+static void in_a_table(char *out, size_t bytes, const char *text)
+{
+    size_t at = 0;
+    for (; text && *text && at + 2 < bytes; text++) {
+        if (*text == '|') out[at++] = '\\';
+        out[at++] = *text;
+    }
+    out[at] = 0;
+}
+
+static void has(const char *line, const char *name, const char *text)
+{
+    char cell[512];
+    in_a_table(cell, sizeof cell, text);
+    if (!strstr(line, cell)) fail_msg("docs/faults.md does not say \"%s\" of %s", cell, name);
+}
+
+static void test_fault_hooks__the_page_says_what_the_catalogue_says(void **state)
+{
+    size_t count;
+    const fault_row *rows = faults_rows(&count);
+    char *page = read_page();
+    (void)state;
+    for (size_t i = 0; i < count; i++) {
+        const fault_truth *t = &rows[i].truth;
+        char start[64], line[2048];
+        snprintf(start, sizeof start, "\n| `%s`", rows[i].name);
+        const char *found = strstr(page, start);
+        if (!found) fail_msg("docs/faults.md has no line for %s", rows[i].name);
+        size_t bytes = strcspn(found + 1, "\n");
+        assert_true(bytes < sizeof line);
+        snprintf(line, bytes + 1, "%s", found + 1);
+        has(line, rows[i].name, rows[i].sentence);
+        has(line, rows[i].name, rows[i].options);
+        has(line, rows[i].name, t->seen);
+        has(line, rows[i].name, t->op);
+        has(line, rows[i].name, t->origin);
+        has(line, rows[i].name, t->cause);
+        has(line, rows[i].name, t->rule);
+        if (t->module && strcmp(t->module, "*") != 0) has(line, rows[i].name, t->module);
+        if (t->tensor && strcmp(t->tensor, "*") != 0) has(line, rows[i].name, t->tensor);
+    }
+    free(page);
+}
+
 static const struct CMUnitTest TESTS[] = {
     cmocka_unit_test(test_fault_hooks__constants_of_the_optimizer_spoil_parameters_in_their_step_alone),
     cmocka_unit_test(test_fault_hooks__a_norm_in_fp32_overflows_while_every_element_is_finite),
@@ -249,6 +313,7 @@ static const struct CMUnitTest TESTS[] = {
     cmocka_unit_test(test_fault_hooks__a_device_fails_once_or_always_or_now_and_then),
     cmocka_unit_test(test_fault_hooks__a_specification_is_read_or_refused_with_a_sentence),
     cmocka_unit_test(test_fault_hooks__names_differ_and_every_fault_has_a_truth),
+    cmocka_unit_test(test_fault_hooks__the_page_says_what_the_catalogue_says),
 };
 
 int main(void)
