@@ -143,6 +143,7 @@ static fb_status meta_member(fb_json_reader *reader, const fb_json_token *key, v
 {
     fb_report_run *run = ctx;
     if (fb_json_is(key, "model_commit") && !run->commit[0]) return read_text(reader, run->commit, sizeof run->commit, err);
+    if (fb_json_is(key, "locate")) return read_text(reader, run->locate, sizeof run->locate, err);
     return fb_json_skip(reader, err);
 }
 

@@ -5,6 +5,8 @@
  *   ledger.c     one rank's ledger, record by record
  *   load.c       which files there are, which are read, in which order
  *   judge_case.c, judge_run.c   the five answers, from what was read
+ *   located.c    what replays told of the case
+ *   say.c, happened.c           words that the renderers share (say.h)
  */
 #ifndef FB_REPORT_INSIDE_H
 #define FB_REPORT_INSIDE_H
@@ -62,6 +64,10 @@ void fb_ledger_record(void *ctx, const fb_log_record *record, int frozen);
 /* Earliest step that can have made this bad: its own, but for a state that nobody had read whole just
  * before; -1: any step before. */
 int64_t fb_judge_since(const fb_report *report, const fb_rec_finding *finding);
+
+/* located.c: fills report->located, after fb_judge_case. Only FB_E_NOMEM and FB_E_LIMIT come back. */
+fb_status fb_located_load(const fb_os *os, fb_report *report, fb_error *err);
+void fb_located_free(fb_located *located);
 
 void fb_judge_no_vote(fb_report *report);
 fb_status fb_judge_case(fb_report *report, fb_error *err);

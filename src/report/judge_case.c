@@ -402,6 +402,11 @@ static void judge_cause(fb_report *report, const fb_rec_finding *first)
         cause(report, "injected", "the guard planted it itself, as it was asked to", "");
         return;
     }
+    if (first->kind == FB_KIND_ALL_IGNORED && first->field == FB_FIELD_MASK) {
+        cause(report, "mask_full_row", "the mask of the batch lets no token of a row through, and a softmax over nothing is 0/0",
+              "leave samples without a token out, or give rows that are masked whole a finite value");
+        return;
+    }
     if (first->kind == FB_KIND_ALL_IGNORED) {
         cause(report, "label_all_ignored", "no label of the batch counts, so its mean loss is 0/0",
               "leave batches without a valid label out, or divide by at least 1");

@@ -136,13 +136,33 @@ static void choose_resume(const fb_os *os, fb_report *report)
     else fb_sentence(report->resume_why, "every committed checkpoint is gone, changed since, or from after the last good step");
 }
 
+/* Where the cause lies, as a replay told it; NULL: it did not, or not where. */
+static const char *lies_in(const fb_report *report)
+{
+    const fb_located *located = report->located;
+    if (!located || !located->cause_told || strcmp(located->place->file.cause.lies_in, "unknown") == 0) return NULL;
+    return located->place->file.cause.lies_in;
+}
+
+/* Samples are named as far as a replay told; then they need no record. */
+static int samples_were_told(const fb_report *report)
+{
+    const fb_told *batch = report->located->batch;
+    return (batch && batch->file.minimise.sample_count > 0) || report->located->place->file.cause.sample_id >= 0;
+}
+
 void fb_judge_recovery(const fb_os *os, fb_report *report)
 {
     const fb_rec_finding *first = report->first == UINT64_MAX ? NULL : &report->findings[report->first].rec;
+    const char *where = lies_in(report);
     last_good_step(report);
     choose_resume(os, report);
     if (!first) return;
-    if (first->boundary == FB_ENTRY || first->boundary == FB_UPDATE) {
+    if (where && strcmp(where, "data") == 0 && samples_were_told(report)) return;
+    if (where && strcmp(where, "data") != 0) {
+        fb_sentence(report->samples_why, "the cause lies in the %s, not in the batch",
+                    strcmp(where, "numbers") == 0 ? "number format or a scale" : where);
+    } else if (first->boundary == FB_ENTRY || first->boundary == FB_UPDATE) {
         fb_sentence(report->samples_why, "the state was bad, not the batch");
     } else if (first->boundary == FB_REDUCED_GRAD) {
         fb_sentence(report->samples_why, "it came to be after the batches of all ranks were joined");

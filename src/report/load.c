@@ -449,6 +449,7 @@ static fb_status load_case(const fb_os *os, fb_report *report, fb_error *err)
     if ((status = fb_files_case(os, report, err)) != FB_OK) return status;
     if ((status = look_closer(os, report, err)) != FB_OK) return status;
     if ((status = fb_judge_case(report, err)) != FB_OK) return status;
+    if ((status = fb_located_load(os, report, err)) != FB_OK) return status;
     return read_spokesman(os, report, err);
 }
 
@@ -522,6 +523,7 @@ void fb_report_free(fb_report *report)
         fb_free(report->checkpoints[i].path);
         fb_free(report->checkpoints[i].tensor);
     }
+    fb_located_free(report->located);
     fb_free(report->findings);
     fb_free(report->checkpoints);
     fb_free(report->first_set);

@@ -14,6 +14,7 @@
 #include "base/json_write.h"
 #include "evidence/records.h"
 #include "os/os.h"
+#include "report/located.h"
 
 enum { FB_WHY_CLEAN = 0, FB_WHY_CASE = 1, FB_WHY_UNDECIDED = 2 };
 enum { FB_ANSWER_UNKNOWN = -1, FB_ANSWER_NO = 0, FB_ANSWER_YES = 1 };
@@ -41,6 +42,7 @@ typedef struct fb_report_run {
     char run_id[64], host[256], precision[32], commit[80], on_bad[16], agreement[16];
     char command[2048]; /* words joined by spaces, for people */
     char cwd[1024];
+    char locate[32]; /* meta `locate` of run.json: "none" where the trainer was told not to */
     int32_t dirty, world, max_skips;
     int64_t created_unix;
     int32_t has_exit, exit_code, exit_signal, exit_halted; /* exit_halted: -1 unknown */
@@ -163,6 +165,8 @@ typedef struct fb_report {
     /* 4 replay: what is recorded to reproduce it */
     int32_t has_spokesman_step;
     fb_rec_step spokesman_step; /* without the record: what the finding itself knows of batch and random state */
+
+    fb_located *located; /* what replays told; NULL where there is no case folder or no finding */
 
     /* 5 recovery */
     fb_report_checkpoint *checkpoints;

@@ -10,18 +10,8 @@
 #include "policy/gate.h"
 #include "registry/registry.h"
 #include "report/inside.h"
-
-static void int_or_null(fb_json *json, const char *key, int64_t value, int known)
-{
-    fb_json_key(json, key);
-    if (known) fb_json_int(json, value);
-    else fb_json_null(json);
-}
-
-static void text_or_null(fb_json *json, const char *key, const char *text)
-{
-    fb_json_key_string(json, key, text[0] ? text : NULL);
-}
+#include "report/say.h"
+#include "report/why_json.h"
 
 static void answer(fb_json *json, const char *key, int32_t value)
 {
@@ -43,18 +33,18 @@ static void run(fb_json *json, const fb_report *report)
     const fb_report_run *run = &report->run;
     fb_json_key(json, "run");
     fb_json_object_begin(json);
-    text_or_null(json, "run_id", run->run_id);
+    fb_json_text_or_null(json, "run_id", run->run_id);
     fb_json_key_string(json, "folder", report->folder);
     fb_json_key_int(json, "attempt", report->attempt);
     fb_json_key_int(json, "attempts", report->attempts);
-    int_or_null(json, "ranks", report->world, report->world >= 0);
-    text_or_null(json, "precision", run->precision);
-    text_or_null(json, "host", run->host);
-    text_or_null(json, "command", run->command);
-    int_or_null(json, "created_unix", run->created_unix, run->created_unix >= 0);
+    fb_json_int_or_null(json, "ranks", report->world, report->world >= 0);
+    fb_json_text_or_null(json, "precision", run->precision);
+    fb_json_text_or_null(json, "host", run->host);
+    fb_json_text_or_null(json, "command", run->command);
+    fb_json_int_or_null(json, "created_unix", run->created_unix, run->created_unix >= 0);
     fb_json_key(json, "code");
     fb_json_object_begin(json);
-    text_or_null(json, "commit", run->commit);
+    fb_json_text_or_null(json, "commit", run->commit);
     fb_json_key(json, "dirty");
     if (run->dirty < 0) fb_json_null(json);
     else fb_json_bool(json, run->dirty);
@@ -64,7 +54,7 @@ static void run(fb_json *json, const fb_report *report)
     else {
         fb_json_object_begin(json);
         fb_json_key_int(json, "code", run->exit_code);
-        int_or_null(json, "signal", run->exit_signal, run->exit_signal > 0);
+        fb_json_int_or_null(json, "signal", run->exit_signal, run->exit_signal > 0);
         fb_json_key(json, "halted");
         if (run->exit_halted < 0) fb_json_null(json);
         else fb_json_bool(json, run->exit_halted);
@@ -83,10 +73,8 @@ static void finding(fb_json *json, const fb_report *report, const fb_report_find
     int64_t since = fb_judge_since(report, &one->rec);
     fb_json_object_begin(json);
     fb_finding_json(json, &one->rec);
-    int_or_null(json, "step_min", since, since >= 0);
-    fb_json_key_null(json, "operator");
-    fb_json_key_string(json, "operator_reason", "operators are named by a replay; this finding was not replayed");
-    fb_json_key_null(json, "source");
+    fb_json_int_or_null(json, "step_min", since, since >= 0);
+    fb_json_operator(json, report, one);
     fb_json_key_string(json, "evidence", source_name(one->source));
     fb_json_key_int(json, "ranks", one->ranks);
     fb_json_object_end(json);
@@ -112,12 +100,12 @@ static void case_part(fb_json *json, const fb_report *report)
     }
     fb_json_object_begin(json);
     fb_json_key_string(json, "id", report->case_id);
-    text_or_null(json, "folder", report->case_folder);
+    fb_json_text_or_null(json, "folder", report->case_folder);
     fb_json_key_bool(json, "rebuilt", report->rebuilt);
     fb_json_key_int(json, "step", report->step);
     fb_json_key_int(json, "last_step", report->case_last_step);
     fb_json_key_uint(json, "updates", report->case_updates);
-    text_or_null(json, "action", report->case_action < 0 ? "" : fb_action_name(report->case_action));
+    fb_json_text_or_null(json, "action", report->case_action < 0 ? "" : fb_action_name(report->case_action));
     fb_json_key_uint(json, "findings", report->findings_total);
     fb_json_key_uint(json, "findings_not_kept", report->findings_dropped);
     fb_json_key_uint(json, "cases_before", report->cases_before);
@@ -135,7 +123,7 @@ static void checkpoint(fb_json *json, const fb_report_checkpoint *entry)
     fb_json_key_bool(json, "gone", entry->gone);
     fb_json_key_bool(json, "changed", entry->changed);
     fb_json_key_uint(json, "bad", entry->bad);
-    text_or_null(json, "tensor", entry->tensor ? entry->tensor : "");
+    fb_json_text_or_null(json, "tensor", entry->tensor ? entry->tensor : "");
     fb_json_object_end(json);
 }
 
@@ -191,15 +179,15 @@ static void decision(fb_json *json, const fb_report *report)
     int known = report->has_case && report->action >= 0;
     fb_json_key(json, "decision");
     fb_json_object_begin(json);
-    text_or_null(json, "action", known ? fb_action_name(report->action) : "");
-    text_or_null(json, "agreement", known ? fb_agreement_name(report->agreement) : "");
+    fb_json_text_or_null(json, "action", known ? fb_action_name(report->action) : "");
+    fb_json_text_or_null(json, "agreement", known ? fb_agreement_name(report->agreement) : "");
     fb_json_key(json, "unanimous");
     if (!known || report->unanimous < 0) fb_json_null(json);
     else fb_json_bool(json, report->unanimous);
-    int_or_null(json, "ranks", report->world, report->world >= 0);
+    fb_json_int_or_null(json, "ranks", report->world, report->world >= 0);
     fb_json_key_uint(json, "agreed", report->agreed);
     fb_json_key_uint(json, "recorded", report->verdicts);
-    text_or_null(json, "reason", known ? fb_gate_reason_name(report->reason) : "");
+    fb_json_text_or_null(json, "reason", known ? fb_gate_reason_name(report->reason) : "");
     fb_json_key_uint(json, "withheld_on", report->withheld_on);
     fb_json_key_uint(json, "applied_on", report->applied_on);
     fb_json_key(json, "proof");
@@ -212,58 +200,6 @@ static void decision(fb_json *json, const fb_report *report)
     fb_json_object_end(json);
 }
 
-static void samples(fb_json *json, const char *key, const fb_report *report, int wanted)
-{
-    fb_json_key(json, key);
-    fb_json_array_begin(json);
-    if (wanted && report->has_spokesman_step) {
-        for (uint32_t i = 0; i < report->spokesman_step.samples; i++) fb_json_int(json, report->spokesman_step.sample_ids[i]);
-    }
-    fb_json_array_end(json);
-}
-
-static void recorded(fb_json *json, const fb_report *report)
-{
-    const fb_rec_step *step = &report->spokesman_step;
-    uint32_t known = step->known;
-    fb_json_key(json, "recorded");
-    fb_json_object_begin(json);
-    int_or_null(json, "global_batch_id", step->global_batch_id, (known & FB_KNOWN_BATCH_ID) != 0);
-    samples(json, "sample_ids", report, 1);
-    fb_json_key_uint(json, "sample_count", report->has_spokesman_step ? step->sample_count : 0);
-    fb_json_key(json, "batch_fingerprint");
-    if (known & FB_KNOWN_BATCH_FINGERPRINT) fb_json_hex(json, step->batch_fingerprint, 16);
-    else fb_json_null(json);
-    fb_json_key(json, "rng_state_hash");
-    if (known & FB_KNOWN_RNG_HASH) fb_json_hex(json, step->rng_state_hash, 16);
-    else fb_json_null(json);
-    fb_json_key(json, "learning_rate");
-    fb_json_number_or_null(json, step->learning_rate, (known & FB_KNOWN_LEARNING_RATE) != 0);
-    fb_json_key(json, "loss_scale");
-    fb_json_number_or_null(json, step->loss_scale_before, (known & FB_KNOWN_LOSS_SCALE) != 0);
-    fb_json_object_end(json);
-}
-
-static void replay(fb_json *json, const fb_report *report)
-{
-    fb_json_key(json, "replay");
-    if (!report->has_case) {
-        fb_json_null(json);
-        return;
-    }
-    fb_json_object_begin(json);
-    fb_json_key_null(json, "bundle");
-    fb_json_key_int(json, "attempts", 0);
-    fb_json_key_null(json, "reproduced");
-    fb_json_key_null(json, "faithful");
-    fb_json_key(json, "differences");
-    fb_json_array_begin(json);
-    fb_json_array_end(json);
-    fb_json_key_string(json, "reason", "not attempted");
-    recorded(json, report);
-    fb_json_object_end(json);
-}
-
 static void recovery(fb_json *json, const fb_report *report)
 {
     fb_json_key(json, "recovery");
@@ -271,10 +207,10 @@ static void recovery(fb_json *json, const fb_report *report)
     fb_json_key(json, "resume_from");
     if (report->resume == UINT64_MAX) fb_json_null(json);
     else fb_json_string(json, report->checkpoints[report->resume].path);
-    int_or_null(json, "resume_step", report->resume == UINT64_MAX ? 0 : report->checkpoints[report->resume].step,
-                report->resume != UINT64_MAX);
-    text_or_null(json, "reason", report->resume_why);
-    int_or_null(json, "last_good_step", report->last_good_step, report->last_good_step >= 0);
+    fb_json_int_or_null(json, "resume_step", report->resume == UINT64_MAX ? 0 : report->checkpoints[report->resume].step,
+                        report->resume != UINT64_MAX);
+    fb_json_text_or_null(json, "reason", report->resume_why);
+    fb_json_int_or_null(json, "last_good_step", report->last_good_step, report->last_good_step >= 0);
     fb_json_key(json, "blocked");
     fb_json_array_begin(json);
     for (uint64_t i = 0; i < report->checkpoint_count; i++) {
@@ -282,8 +218,8 @@ static void recovery(fb_json *json, const fb_report *report)
         if (entry->state != FB_CKPT_COMMITTED || entry->changed) checkpoint(json, entry);
     }
     fb_json_array_end(json);
-    samples(json, "skip_samples", report, report->first != UINT64_MAX && !report->samples_why[0]);
-    text_or_null(json, "skip_samples_reason", report->samples_why);
+    fb_json_skip_samples(json, report);
+    fb_json_text_or_null(json, "skip_samples_reason", report->samples_why);
     fb_json_object_end(json);
 }
 
@@ -311,23 +247,6 @@ static void witness(fb_json *json, const fb_report *report)
     boundaries(json, "sampled_before", first->sampled_before);
     fb_json_key_uint(json, "tensors_finite_before", first->tensors_before);
     fb_json_key_string(json, "text", report->witness);
-    fb_json_object_end(json);
-}
-
-static void cause(fb_json *json, const fb_report *report)
-{
-    fb_json_key(json, "cause");
-    if (!report->has_case) {
-        fb_json_null(json);
-        return;
-    }
-    fb_json_object_begin(json);
-    fb_json_key_string(json, "class", report->cause_class);
-    fb_json_key_string(json, "explanation", report->cause);
-    text_or_null(json, "witness", report->witness);
-    text_or_null(json, "fix", report->fix);
-    fb_json_key_null(json, "verify");
-    text_or_null(json, "injection", report->injected_text);
     fb_json_object_end(json);
 }
 
@@ -386,19 +305,33 @@ static void proof(fb_json *json, const fb_report *report)
     fb_json_object_end(json);
 }
 
+static void happened(fb_json *json, const fb_report *report)
+{
+    fb_phrase phrase = {"", 0};
+    fb_json_key(json, "happened");
+    if (report->status != FB_WHY_CASE) {
+        fb_json_null(json);
+        return;
+    }
+    fb_why_happened(report, &phrase);
+    fb_json_string(json, phrase.text);
+}
+
 void fb_report_why_json(const fb_report *report, fb_json *json)
 {
     fb_json_object_begin(json);
     fb_json_key_string(json, "schema", "firstbad.why/1");
     fb_json_key_string(json, "status", fb_why_status_name(report->status));
+    happened(json, report);
     run(json, report);
     case_part(json, report);
     first_bad(json, report);
     spread(json, report);
     decision(json, report);
-    replay(json, report);
+    fb_json_location(json, report);
+    fb_json_replay(json, report);
     recovery(json, report);
-    cause(json, report);
+    fb_json_cause(json, report);
     witness(json, report);
     coverage(json, report);
     proof(json, report);

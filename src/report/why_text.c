@@ -8,26 +8,8 @@
 #include "policy/gate.h"
 #include "registry/registry.h"
 #include "report/inside.h"
-#include "report/lines.h"
-
-enum { NUMBERED = 16, NAMED = 10, LISTED_MAX = 4 };
-
-static const char *plural(uint64_t n)
-{
-    return n == 1 ? "" : "s";
-}
-
-static const char *kind_text(int32_t kind)
-{
-    switch (kind) {
-    case FB_KIND_NAN: return "NaN";
-    case FB_KIND_POS_INF: return "+Inf";
-    case FB_KIND_NEG_INF: return "-Inf";
-    case FB_KIND_ALL_IGNORED: return "all labels ignored";
-    case FB_KIND_DOMAIN: return "outside its domain";
-    default: return "?";
-    }
-}
+#include "report/say.h"
+#include "report/why_text.h"
 
 /* ---- head -------------------------------------------------------------------------------------------------------------------- */
 
@@ -53,7 +35,7 @@ static void head(fb_lines *lines, const fb_report *report)
     fb_phrase_add(&phrase, "%s", run->run_id[0] ? run->run_id : report->folder);
     if (report->attempts > 1 || report->attempt > 1)
         fb_phrase_add(&phrase, ", attempt %d of %d", report->attempt, report->newest_attempt);
-    if (report->world > 0) fb_phrase_add(&phrase, ", %d rank%s", report->world, plural((uint64_t)report->world));
+    if (report->world > 0) fb_phrase_add(&phrase, ", %d rank%s", report->world, fb_plural((uint64_t)report->world));
     if (run->precision[0]) fb_phrase_add(&phrase, ", %s", run->precision);
     if (run->commit[0]) fb_phrase_add(&phrase, ", commit %.12s%s", run->commit, run->dirty == 1 ? " (modified)" : "");
     fb_phrase_add(&phrase, ": ");
@@ -70,17 +52,24 @@ static void index_text(const fb_rec_finding *finding, fb_phrase *phrase)
     int32_t n = 0;
     if (finding->first_index == FB_NO_INDEX || finding->kind == FB_KIND_ALL_IGNORED) return;
     if (finding->field == FB_FIELD_TENSOR) n = fb_site_unravel(finding->shape, finding->ndim, finding->first_index, index);
-    fb_phrase_add(phrase, ", first at [");
-    for (int32_t i = 0; i < n; i++) fb_phrase_add(phrase, "%s%lld", i ? "," FB_LINES_NO_BREAK : "", (long long)index[i]);
-    if (n == 0) fb_phrase_add(phrase, "%llu", (unsigned long long)finding->first_index);
-    fb_phrase_add(phrase, "]");
+    if (n == 0) {
+        index[0] = (int64_t)finding->first_index;
+        n = 1;
+    }
+    fb_phrase_add(phrase, ", first at ");
+    fb_why_index(phrase, index, n);
 }
 
 static void value_text(const fb_rec_finding *finding, fb_phrase *phrase)
 {
     char count[32], elements[32];
+    if (finding->kind == FB_KIND_ALL_IGNORED && finding->field == FB_FIELD_MASK) {
+        fb_phrase_add(phrase, ", mask: %s row%s every token", fb_thousands(finding->count, count),
+                      finding->count == 1 ? " masks" : "s mask");
+        return;
+    }
     if (finding->kind == FB_KIND_ALL_IGNORED) {
-        fb_phrase_add(phrase, ", %s", kind_text(finding->kind));
+        fb_phrase_add(phrase, ", %s", fb_kind_text(finding->kind));
         return;
     }
     if (finding->kind == FB_KIND_OUT_OF_RANGE) {
@@ -89,20 +78,20 @@ static void value_text(const fb_rec_finding *finding, fb_phrase *phrase)
         fb_phrase_add(phrase, " out of range, the first is %lld (allowed %lld to %lld)", (long long)finding->value,
                       (long long)finding->low, (long long)finding->high);
     } else {
-        fb_phrase_add(phrase, ", %s x %s", kind_text(finding->kind), fb_thousands(finding->count, count));
+        fb_phrase_add(phrase, ", %s x %s", fb_kind_text(finding->kind), fb_thousands(finding->count, count));
         if (finding->elements) fb_phrase_add(phrase, " of %s", fb_thousands(finding->elements, elements));
     }
     index_text(finding, phrase);
 }
 
-static void place_text(const fb_report *report, const fb_rec_finding *finding, fb_phrase *phrase)
+static void place_text(const fb_report *report, const fb_rec_finding *finding, int with_step, fb_phrase *phrase)
 {
     char name[2 * FB_TEXT_MAX + 2];
     int many = report->has_spokesman_step && report->spokesman_step.micro_steps > 1;
     fb_finding_name(finding, name, sizeof name);
-    fb_phrase_add(phrase, "step %lld", (long long)finding->step);
-    if (many || finding->micro_step > 0) fb_phrase_add(phrase, ", micro-step %d", finding->micro_step);
-    fb_phrase_add(phrase, ", rank %d, %s, %s", finding->rank, fb_boundary_text(finding->boundary), name);
+    if (with_step) fb_phrase_add(phrase, "step %lld, ", (long long)finding->step);
+    if (many || finding->micro_step > 0) fb_phrase_add(phrase, "micro-step %d, ", finding->micro_step);
+    fb_phrase_add(phrase, "rank %d, %s, %s", finding->rank, fb_boundary_text(finding->boundary), name);
     value_text(finding, phrase);
 }
 
@@ -131,7 +120,8 @@ static void first_details(fb_lines *lines, const fb_report *report, const fb_rep
     if (report->injected_text[0] && finding->injected) fb_phrase_add(&phrase, "; planted by the guard: %s", report->injected_text);
     else if (finding->injected) fb_phrase_add(&phrase, "; planted by the guard");
     if (phrase.used)
-        fb_lines_add(lines, "", NUMBERED, "%s", phrase.text[0] == ',' || phrase.text[0] == ';' ? phrase.text + 2 : phrase.text);
+        fb_lines_add(lines, "", FB_WHY_NUMBERED, "%s",
+                     phrase.text[0] == ',' || phrase.text[0] == ';' ? phrase.text + 2 : phrase.text);
 }
 
 static int same_place(const fb_rec_finding *a, const fb_rec_finding *b)
@@ -152,41 +142,94 @@ static void other_firsts(fb_lines *lines, const fb_report *report, const fb_rec_
         if (same_place(finding, first)) same++;
         else others++;
     }
-    if (same) fb_lines_add(lines, "", NUMBERED, "the same on %llu other rank%s", (unsigned long long)same, plural(same));
+    if (same) fb_lines_add(lines, "", FB_WHY_NUMBERED, "the same on %llu other rank%s", (unsigned long long)same, fb_plural(same));
     for (uint64_t i = 0; i < report->first_set_count && shown < others; i++) {
         const fb_rec_finding *finding = &report->findings[report->first_set[i]].rec;
         fb_phrase one = {"", 0};
         if (finding == first || same_place(finding, first)) continue;
-        if (shown == LISTED_MAX) {
-            fb_lines_add(lines, "", NUMBERED, "and %llu more that nothing comes before (--json lists all)",
+        if (shown == FB_WHY_LISTED_MAX) {
+            fb_lines_add(lines, "", FB_WHY_NUMBERED, "and %llu more that nothing comes before (--json lists all)",
                          (unsigned long long)(others - shown));
             return;
         }
         fb_phrase_add(&one, "%s", shown++ ? "" : "nothing says which came first: ");
-        place_text(report, finding, &one);
-        fb_lines_add(lines, "", NUMBERED, "%s", one.text);
+        place_text(report, finding, 1, &one);
+        fb_lines_add(lines, "", FB_WHY_NUMBERED, "%s", one.text);
     }
+}
+
+/* What replays found out, where they name no operator. */
+static void located(fb_lines *lines, const fb_report *report)
+{
+    fb_phrase phrase = {"", 0};
+    fb_why_location(report, &phrase);
+    if (phrase.used) fb_lines_add(lines, "", FB_WHY_NUMBERED, "%s", phrase.text);
+}
+
+/* The operator that made it, before what the guard found: it is the answer. */
+static void origin(fb_lines *lines, const fb_report *report)
+{
+    const fb_told *told = report->located->place;
+    fb_place place = fb_place_of_origin(told);
+    int many = report->has_spokesman_step && report->spokesman_step.micro_steps > 1;
+    char n[32];
+    fb_phrase phrase = {"", 0};
+    fb_phrase_add(&phrase, "step %lld", (long long)told->file.step);
+    if (place.micro_step > 0 || (many && place.micro_step == 0)) fb_phrase_add(&phrase, ", micro-step %d", place.micro_step);
+    if (told->file.location.rank >= 0) fb_phrase_add(&phrase, ", rank %d", told->file.location.rank);
+    fb_phrase_add(&phrase, ", %s, ", fb_direction_name(&place));
+    fb_why_place(&phrase, &place);
+    fb_phrase_add(&phrase, ", %s", fb_kind_text(told->file.location.kind));
+    if (told->file.location.bad) fb_phrase_add(&phrase, " x %s", fb_thousands(told->file.location.bad, n));
+    if (told->file.location.bad && told->file.location.elements)
+        fb_phrase_add(&phrase, " of %s", fb_thousands(told->file.location.elements, n));
+    if (told->file.location.ndim > 0) {
+        fb_phrase_add(&phrase, ", first at ");
+        fb_why_index(&phrase, told->file.location.index, told->file.location.ndim);
+    }
+    if (place.source[0]) fb_phrase_add(&phrase, ", %s", place.source);
+    fb_lines_add(lines, "1 First bad", FB_WHY_NUMBERED, "%s", phrase.text);
+    phrase.used = 0;
+    fb_why_location(report, &phrase);
+    if (told->number) fb_phrase_add(&phrase, " (%s)", told->from);
+    fb_lines_add(lines, "", FB_WHY_NUMBERED, "%s", phrase.text);
 }
 
 static void first_bad(fb_lines *lines, const fb_report *report)
 {
+    const fb_report_finding *shown;
+    int named = report->located && report->located->found == FB_LOCATED_OPERATOR;
     fb_phrase phrase = {"", 0};
     if (report->first == UINT64_MAX && report->action <= FB_PROCEED) {
-        fb_lines_add(lines, "1 First bad", NUMBERED, "unknown: step %lld has a case, and no finding of it can be read; %s",
+        fb_lines_add(lines, "1 First bad", FB_WHY_NUMBERED, "unknown: step %lld has a case, and no finding of it can be read; %s",
                      (long long)report->step, report->action < 0 ? "no verdict was recorded" : "its votes were clean");
         return;
     }
     if (report->first == UINT64_MAX) {
-        fb_lines_add(lines, "1 First bad", NUMBERED,
+        fb_lines_add(lines, "1 First bad", FB_WHY_NUMBERED,
                      "unknown: step %lld was judged a fault (%s), and no finding of it was recorded", (long long)report->step,
                      report->action >= 0 ? fb_gate_reason_text(report->reason) : "no verdict was recorded");
-        if (report->misuse_text[0]) fb_lines_add(lines, "", NUMBERED, "rank %d: %s", report->misuse_rank, report->misuse_text);
+        if (report->misuse_text[0])
+            fb_lines_add(lines, "", FB_WHY_NUMBERED, "rank %d: %s", report->misuse_rank, report->misuse_text);
         return;
     }
-    place_text(report, &report->findings[report->first].rec, &phrase);
-    fb_lines_add(lines, "1 First bad", NUMBERED, "%s", phrase.text);
-    first_details(lines, report, &report->findings[report->first]);
-    other_firsts(lines, report, &report->findings[report->first].rec);
+    shown = &report->findings[named ? report->located->place->explains : report->first];
+    if (named) {
+        origin(lines, report);
+        fb_phrase_add(&phrase, "found as: ");
+    }
+    place_text(report, &shown->rec, !named || shown->rec.step != report->located->place->file.step, &phrase);
+    fb_lines_add(lines, named ? "" : "1 First bad", FB_WHY_NUMBERED, "%s", phrase.text);
+    first_details(lines, report, shown);
+    if (!named) located(lines, report);
+    if (named && report->located->place->of != report->located->place->explains) {
+        phrase.used = 0;
+        fb_phrase_add(&phrase, "before it, in the batch: ");
+        shown = &report->findings[report->located->place->of];
+        place_text(report, &shown->rec, 0, &phrase);
+        fb_lines_add(lines, "", FB_WHY_NUMBERED, "%s", phrase.text);
+    }
+    other_firsts(lines, report, &shown->rec);
 }
 
 /* ---- 2 spread ---------------------------------------------------------------------------------------------------------------- */
@@ -215,7 +258,7 @@ static void spread(fb_lines *lines, const fb_report *report)
     for (uint64_t i = 0; i < report->checkpoint_count; i++) checkpoints += (uint64_t)spread_to(report, &report->checkpoints[i]);
     if (checkpoints == 0) fb_phrase_add(&phrase, "checkpoints none");
     else fb_phrase_add(&phrase, "checkpoints %llu saved since and not committed", (unsigned long long)checkpoints);
-    fb_lines_add(lines, "2 Spread", NUMBERED, "%s", phrase.text);
+    fb_lines_add(lines, "2 Spread", FB_WHY_NUMBERED, "%s", phrase.text);
 }
 
 /* ---- 3 decision -------------------------------------------------------------------------------------------------------------- */
@@ -232,7 +275,7 @@ static void no_vote_text(const fb_report *report, fb_phrase *phrase)
     for (uint64_t i = 0; i < shown; i++) fb_phrase_add(phrase, "%s%d", i ? ", " : "", report->no_vote_ranks[i]);
     if (report->no_vote_count > shown) fb_phrase_add(phrase, " and %llu more", (unsigned long long)(report->no_vote_count - shown));
     fb_phrase_add(phrase, " at step %lld; %llu other%s voted, and without all votes no rank updates",
-                  (long long)report->no_vote_step, (unsigned long long)report->voted_count, plural(report->voted_count));
+                  (long long)report->no_vote_step, (unsigned long long)report->voted_count, fb_plural(report->voted_count));
 }
 
 static void verdict_text(const fb_report *report, fb_phrase *phrase)
@@ -246,7 +289,7 @@ static void verdict_text(const fb_report *report, fb_phrase *phrase)
     else if (report->unanimous < 0 && report->agreement == FB_AGREE_VOTE) fb_phrase_add(phrase, ", the vote failed");
     else fb_phrase_add(phrase, ", by %s", how);
     fb_phrase_add(phrase, "; recorded alike on %llu of ", (unsigned long long)report->agreed);
-    if (report->world > 0) fb_phrase_add(phrase, "%d rank%s", report->world, plural((uint64_t)report->world));
+    if (report->world > 0) fb_phrase_add(phrase, "%d rank%s", report->world, fb_plural((uint64_t)report->world));
     else fb_phrase_add(phrase, "an unknown number of ranks");
     if (report->unread) fb_phrase_add(phrase, " (%llu ledgers were not read)", (unsigned long long)report->unread);
 }
@@ -272,12 +315,12 @@ static void decision(fb_lines *lines, const fb_report *report)
     if (report->action < 0) {
         if (report->has_no_vote) no_vote_text(report, &phrase);
         else fb_phrase_add(&phrase, "unknown: no verdict of step %lld was recorded", (long long)report->step);
-        fb_lines_add(lines, "3 Decision", NUMBERED, "%s", phrase.text);
+        fb_lines_add(lines, "3 Decision", FB_WHY_NUMBERED, "%s", phrase.text);
         return;
     }
     verdict_text(report, &phrase);
     if (report->action != FB_PROCEED) proof_text(report, &phrase);
-    fb_lines_add(lines, "3 Decision", NUMBERED, "%s", phrase.text);
+    fb_lines_add(lines, "3 Decision", FB_WHY_NUMBERED, "%s", phrase.text);
     phrase.used = 0;
     if (report->reason == FB_REASON_CLEAN)
         fb_phrase_add(&phrase, "because: every vote of that step was clean, and this was found after the update");
@@ -286,83 +329,11 @@ static void decision(fb_lines *lines, const fb_report *report)
         fb_phrase_add(&phrase, "; %llu bad updates up to step %lld%s", (unsigned long long)report->case_updates,
                       (long long)report->case_last_step, report->case_action == FB_HALT ? ", which halted the run" : "");
     }
-    fb_lines_add(lines, "", NUMBERED, "%s", phrase.text);
+    fb_lines_add(lines, "", FB_WHY_NUMBERED, "%s", phrase.text);
     if (!report->has_no_vote) return;
     phrase.used = 0;
     no_vote_text(report, &phrase);
-    fb_lines_add(lines, "", NUMBERED, "%s", phrase.text);
-}
-
-/* ---- 4 reproduce, 5 resume --------------------------------------------------------------------------------------------------- */
-
-static void sample_list(const fb_rec_step *step, fb_phrase *phrase)
-{
-    uint32_t shown = step->samples < 8 ? step->samples : 8;
-    for (uint32_t i = 0; i < shown; i++) fb_phrase_add(phrase, "%s%lld", i ? ", " : "", (long long)step->sample_ids[i]);
-    if (step->sample_count > shown) fb_phrase_add(phrase, " and %llu more", (unsigned long long)(step->sample_count - shown));
-}
-
-static void reproduce(fb_lines *lines, const fb_report *report)
-{
-    const fb_rec_step *step = &report->spokesman_step;
-    fb_phrase phrase = {"", 0};
-    fb_phrase_add(&phrase, "not attempted");
-    if (!(step->known & (FB_KNOWN_BATCH_ID | FB_KNOWN_BATCH_FINGERPRINT | FB_KNOWN_RNG_HASH)) && !step->samples) {
-        fb_phrase_add(&phrase, "; neither batch nor random state is recorded");
-    } else {
-        fb_phrase_add(&phrase, "; recorded:");
-        if (step->known & FB_KNOWN_BATCH_ID) fb_phrase_add(&phrase, " batch %lld,", (long long)step->global_batch_id);
-        if (step->samples) {
-            fb_phrase_add(&phrase, " sample%s ", plural(step->sample_count));
-            sample_list(step, &phrase);
-            fb_phrase_add(&phrase, ",");
-        }
-        if (step->known & FB_KNOWN_BATCH_FINGERPRINT)
-            fb_phrase_add(&phrase, " fingerprint %016llx,", (unsigned long long)step->batch_fingerprint);
-        if (step->known & FB_KNOWN_RNG_HASH)
-            fb_phrase_add(&phrase, " random state %016llx,", (unsigned long long)step->rng_state_hash);
-        phrase.text[--phrase.used] = '\0';
-    }
-    fb_lines_add(lines, "4 Reproduce", NUMBERED, "%s", phrase.text);
-}
-
-static void blocked(const fb_report *report, fb_phrase *phrase)
-{
-    uint64_t count = 0;
-    for (uint64_t i = 0; i < report->checkpoint_count; i++) {
-        const fb_report_checkpoint *entry = &report->checkpoints[i];
-        if (entry->state == FB_CKPT_COMMITTED && !entry->changed) continue;
-        if (count < LISTED_MAX && entry->changed) {
-            fb_phrase_add(phrase, "%s%s (%s, and the file has another size now)", count ? ", " : "; blocked: ", entry->path,
-                          fb_registry_state_name(entry->state));
-        } else if (count < LISTED_MAX) {
-            fb_phrase_add(phrase, "%s%s (%s: %s%s%s)", count ? ", " : "; blocked: ", entry->path,
-                          fb_registry_state_name(entry->state), fb_registry_reason_text(entry->state, entry->reason),
-                          entry->tensor && entry->tensor[0] ? ", " : "", entry->tensor ? entry->tensor : "");
-        }
-        count++;
-    }
-    if (count > LISTED_MAX) fb_phrase_add(phrase, " and %llu more", (unsigned long long)(count - LISTED_MAX));
-    if (count == 0) fb_phrase_add(phrase, "; blocked: none");
-}
-
-static void resume_from(fb_lines *lines, const fb_report *report, const char *label, int indent)
-{
-    fb_phrase phrase = {"", 0};
-    if (report->resume == UINT64_MAX) fb_phrase_add(&phrase, "nothing that is known to be safe: %s", report->resume_why);
-    else {
-        const fb_report_checkpoint *entry = &report->checkpoints[report->resume];
-        fb_phrase_add(&phrase, "%s (committed, step %lld)", entry->path, (long long)entry->step);
-    }
-    if (report->checkpoint_count) blocked(report, &phrase);
-    if (report->first != UINT64_MAX && report->samples_why[0])
-        fb_phrase_add(&phrase, "; leave out no sample: %s", report->samples_why);
-    else if (report->first != UINT64_MAX) {
-        fb_phrase_add(&phrase, "; leave out sample%s ", plural(report->spokesman_step.sample_count));
-        sample_list(&report->spokesman_step, &phrase);
-        if (report->findings[report->first].rec.injected) fb_phrase_add(&phrase, " (only if the fault had been real)");
-    }
-    fb_lines_add(lines, label, indent, "%s", phrase.text);
+    fb_lines_add(lines, "", FB_WHY_NUMBERED, "%s", phrase.text);
 }
 
 /* ---- coverage and notes ------------------------------------------------------------------------------------------------------ */
@@ -377,7 +348,7 @@ static void coverage(fb_lines *lines, const fb_report *report)
     fb_phrase covered = {"", 0}, holes = {"", 0};
     char n[32];
     if (report->cover_ranks == 0) {
-        fb_lines_add(lines, "Covered", NAMED, "unknown: %s",
+        fb_lines_add(lines, "Covered", FB_WHY_NAMED, "unknown: %s",
                      report->has_case ? "the bad step has no end in any ledger that was read" : "no update was applied");
         return;
     }
@@ -393,53 +364,59 @@ static void coverage(fb_lines *lines, const fb_report *report)
         }
     }
     fb_phrase_add(&covered, "%s on %llu of ", covered.used ? "" : "nothing", (unsigned long long)report->cover_ranks);
-    if (report->world > 0) fb_phrase_add(&covered, "%d rank%s", report->world, plural((uint64_t)report->world));
+    if (report->world > 0) fb_phrase_add(&covered, "%d rank%s", report->world, fb_plural((uint64_t)report->world));
     else fb_phrase_add(&covered, "unknown ranks");
     if (report->cover.exempt) fb_phrase_add(&covered, "; exempt by declaration: %u", report->cover.exempt);
     if (holes.used) fb_phrase_add(&covered, ". Not covered: %s", holes.text);
-    fb_lines_add(lines, "Covered", NAMED, "%s", covered.text);
+    fb_lines_add(lines, "Covered", FB_WHY_NAMED, "%s", covered.text);
 }
 
 static void notes(fb_lines *lines, const char *label, const fb_notes *list)
 {
-    for (uint32_t i = 0; i < list->count; i++) fb_lines_add(lines, label, NAMED, "%s", list->text[i]);
-    if (list->dropped) fb_lines_add(lines, label, NAMED, "and %u more", list->dropped);
+    for (uint32_t i = 0; i < list->count; i++) fb_lines_add(lines, label, FB_WHY_NAMED, "%s", list->text[i]);
+    if (list->dropped) fb_lines_add(lines, label, FB_WHY_NAMED, "and %u more", list->dropped);
 }
 
 static void other_cases(fb_lines *lines, const fb_report *report)
 {
     if (report->cases_before) {
-        fb_lines_add(lines, "Before", NAMED, "%llu earlier case%s%s; the last: firstbad why a%d-%06lld",
-                     (unsigned long long)report->cases_before, plural(report->cases_before),
+        fb_lines_add(lines, "Before", FB_WHY_NAMED, "%llu earlier case%s%s; the last: firstbad why a%d-%06lld",
+                     (unsigned long long)report->cases_before, fb_plural(report->cases_before),
                      report->cases_before_withheld == report->cases_before ? ", each withheld and over" : "", report->attempt,
                      (long long)report->previous_case_step);
     }
     if (report->cases_after) {
-        fb_lines_add(lines, "After", NAMED, "%llu later case%s; the next: firstbad why a%d-%06lld",
-                     (unsigned long long)report->cases_after, plural(report->cases_after), report->attempt,
+        fb_lines_add(lines, "After", FB_WHY_NAMED, "%llu later case%s; the next: firstbad why a%d-%06lld",
+                     (unsigned long long)report->cases_after, fb_plural(report->cases_after), report->attempt,
                      (long long)report->next_case_step);
     }
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------------- */
 
+static void happened(fb_lines *lines, const fb_report *report)
+{
+    fb_phrase phrase = {"", 0};
+    fb_why_happened(report, &phrase);
+    fb_lines_add(lines, "", 0, "What happened: %s", phrase.text);
+    fb_lines_blank(lines);
+}
+
 static void case_text(fb_lines *lines, const fb_report *report)
 {
+    happened(lines, report);
     first_bad(lines, report);
     spread(lines, report);
     decision(lines, report);
-    reproduce(lines, report);
-    resume_from(lines, report, "5 Resume", NUMBERED);
+    fb_why_reproduce(lines, report);
+    fb_why_resume(lines, report, "5 Resume", FB_WHY_NUMBERED);
     fb_lines_blank(lines);
-    if (strcmp(report->cause_class, "undecidable") == 0) fb_lines_add(lines, "Cause", NAMED, "%s", report->cause);
-    else fb_lines_add(lines, "Cause", NAMED, "%s: %s", report->cause_class, report->cause);
-    if (report->witness[0]) fb_lines_add(lines, "Witness", NAMED, "%s", report->witness);
-    if (report->fix[0]) fb_lines_add(lines, "Fix", NAMED, "%s", report->fix);
+    fb_why_cause(lines, report);
     coverage(lines, report);
-    if (report->case_folder[0]) fb_lines_add(lines, "Case", NAMED, "%s", report->case_folder);
-    else fb_lines_add(lines, "Case", NAMED, "%s has no folder; this was put together from the ledgers", report->case_id);
+    if (report->case_folder[0]) fb_lines_add(lines, "Case", FB_WHY_NAMED, "%s", report->case_folder);
+    else fb_lines_add(lines, "Case", FB_WHY_NAMED, "%s has no folder; this was put together from the ledgers", report->case_id);
     if (report->case_folder[0] && report->rebuilt)
-        fb_lines_add(lines, "Note", NAMED, "the case folder is incomplete; the ledgers filled the rest");
+        fb_lines_add(lines, "Note", FB_WHY_NAMED, "the case folder is incomplete; the ledgers filled the rest");
     other_cases(lines, report);
 }
 
@@ -470,18 +447,18 @@ static void steps_text(fb_lines *lines, const fb_report *report, const char *lab
         if (rank->probing > probing) probing = rank->probing;
     }
     if (steps == 0) {
-        fb_lines_add(lines, label, NAMED, "no step of any rank");
+        fb_lines_add(lines, label, FB_WHY_NAMED, "no step of any rank");
         return;
     }
     if (fewest < steps) fb_phrase_add(&phrase, "%s to ", fb_thousands(fewest, a));
-    fb_phrase_add(&phrase, "%s step%s on %llu of ", fb_thousands(steps, a), plural(steps), (unsigned long long)read);
-    if (report->world > 0) fb_phrase_add(&phrase, "%d rank%s", report->world, plural((uint64_t)report->world));
+    fb_phrase_add(&phrase, "%s step%s on %llu of ", fb_thousands(steps, a), fb_plural(steps), (unsigned long long)read);
+    if (report->world > 0) fb_phrase_add(&phrase, "%d rank%s", report->world, fb_plural((uint64_t)report->world));
     else fb_phrase_add(&phrase, "an unknown number of ranks");
     fb_phrase_add(&phrase, "; %s of %s applied updates had a clean vote over all gradients", fb_thousands(gated, b),
                   fb_thousands(applied, c));
-    if (probing) fb_phrase_add(&phrase, "; %s probing skip%s of the loss scale", fb_thousands(probing, a), plural(probing));
+    if (probing) fb_phrase_add(&phrase, "; %s probing skip%s of the loss scale", fb_thousands(probing, a), fb_plural(probing));
     if (duration) fb_phrase_add(&phrase, "; the guard took %.2f %% of the time", 100.0 * (double)guard / (double)duration);
-    fb_lines_add(lines, label, NAMED, "%s", phrase.text);
+    fb_lines_add(lines, label, FB_WHY_NAMED, "%s", phrase.text);
 }
 
 fb_status fb_report_why_text(const fb_report *report, int columns, int colour, char **text, fb_error *err)
@@ -496,7 +473,7 @@ fb_status fb_report_why_text(const fb_report *report, int columns, int colour, c
         notes(&lines, "Undecided", &report->undecided);
         steps_text(&lines, report, report->status == FB_WHY_CLEAN ? "Clean" : "Recorded");
         coverage(&lines, report);
-        resume_from(&lines, report, "Resume", NAMED);
+        fb_why_resume(&lines, report, "Resume", FB_WHY_NAMED);
     }
     notes(&lines, "Note", &report->notes);
     return fb_lines_finish(&lines, text, err);

@@ -16,7 +16,7 @@ def keys(value):
         for inner in value:
             yield from keys(inner)
 def words(name):
-    return set(re.findall(r"[a-z_]+", open(f"{sys.argv[1]}/{name}").read()))
+    return set(re.findall(r"[a-z_0-9]+", open(f"{sys.argv[1]}/{name}").read()))
 written = set(keys([json.load(open("a.json")), json.load(open("b.json"))]))
 print(sorted(written - words("format/json.md")))
 columns = {key for line in open("rows") for key in json.loads(line)}
