@@ -127,6 +127,8 @@ fb_status guard_open(guard *g, const options *o, gpt_model *model, adamw *optimi
     config.meta = meta;
     config.meta_count = sizeof meta / sizeof *meta;
     config.max_skips = o->max_skips > 0 ? (int32_t)o->max_skips : config.max_skips;
+    config.replicated = 1;
+    config.replica_period = (int32_t)o->replica_period;
     config.scaler.enabled = o->model.format == PRECISION_FP16;
     config.scaler.init_scale = o->loss_scale;
     config.scaler.growth_interval = (int32_t)o->scale_growth_interval;

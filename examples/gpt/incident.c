@@ -255,7 +255,9 @@ static void locate(trainer *t, int64_t step, const fb_verdict *verdict, const ou
     finding f;
     replay_start start;
     if (finding_of(t, verdict, &f) != 0) {
-        complain(t, 0, "no tensor was found bad: there is nothing to replay");
+        complain(t, 0,
+                 verdict->unanimous == 1 ? "no tensor was found bad: there is nothing to replay"
+                                         : "the ranks do not agree with each other: there is no one update to replay");
         return;
     }
     if (follow_input(t, step, &f, out) || !blame_update(t, &f, &start)) {

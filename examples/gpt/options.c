@@ -62,6 +62,7 @@ static const option_row ROWS[] = {
     {"--check", CHECK, AT(check_forward), 0, 0},
     {"--check-state", STATE, AT(check_state), 0, 0},
     {"--max-skips", INTEGER, AT(max_skips), 1, 1e9},
+    {"--replica-period", INTEGER, AT(replica_period), 0, 1e9},
     {"--dir", TEXT, AT(dir), 0, 0},
     {"--inject", TEXT, AT(inject), 0, 0},
     {"--activation-gain", SINGLE, AT(model.activation_gain), 1e-6, 1e6},
@@ -117,6 +118,7 @@ static const char HELP[] =
     "  --check-state WHAT     check parameters and moments on entry: none, sampled (every tensor once in 16 steps) or full "
     "(sampled)\n"
     "  --max-skips N          bad updates in a row that are skipped before the run halts (3)\n"
+    "  --replica-period N     compare the parameters of all ranks every N steps and after a skip, 0: never (100)\n"
     "  --dir DIR              folder that holds firstbad's runs (firstbad-runs)\n"
     "  --inject SPEC          let the guard inject a fault, for example grad-inf@step=20,rank=1,site=h.2.mlp\n"
     "When an update was bad\n"
@@ -287,6 +289,7 @@ int options_read(options *o, int argc, char **argv, char *message, size_t bytes)
         .log_every = 10,
         .gradient_blowup = -1,
         .max_skips = -1,
+        .replica_period = 100,
         .accumulation = 1,
         .learning_rate = 2e-3,
         .learning_rate_min = 2e-4,

@@ -25,7 +25,8 @@ typedef struct options {
     const char *save_name; /* every checkpoint under this one name; NULL: a name for each step */
     int64_t keep;          /* step files that rotation leaves; 0: all */
     int64_t steps, warmup, log_every, save_every, gradient_blowup;
-    int64_t max_skips; /* -1: the library's own */
+    int64_t max_skips;      /* -1: the library's own */
+    int64_t replica_period; /* steps between comparisons of the ranks' parameters; 0: never */
     size_t accumulation;
     double learning_rate, learning_rate_min, weight_decay, clip;
     double loss_scale; /* first scale in fp16 */

@@ -194,6 +194,13 @@ probing_is_told_from_a_fault() {
     says "$(case_of steep)/locate.json" persists_fp32 true
 }
 
+# One bit of one parameter on one rank: every number is finite, and the next comparison of the ranks sees it.
+drifted_replicas_halt() {
+    rm -rf drift
+    expect 1 ranks 2 "$gpt" $small --steps 9 --dir drift --replica-period 4 --fault parameter-flip || return 1
+    grep -q '^firstbad-gpt: halted by firstbad at step 8 on all 2 ranks' err || { cat err; return 1; }
+}
+
 # A sample that is to be left out is drawn no more, and all other windows are those they were.
 sample_is_left_out() {
     local case_folder sample
@@ -281,6 +288,7 @@ check "an update that spoils the state is named where the state before it was ke
 check "a planted fault does not come again, and that is said" planted_does_not_come_again
 check "a run that only observes is located before the update" observed_is_located
 check "an overflow of the loss scale is told from a fault by a replay in FP32" probing_is_told_from_a_fault
+check "replicas that drifted apart halt the run" drifted_replicas_halt
 check "a sample that is left out is not drawn, and the others are" sample_is_left_out
 check "a bundle replays in a fresh process, on other numbers of ranks, and not when it was changed" replays_a_bundle
 check "a bundle without the state replays from its checkpoint" replays_from_a_checkpoint
