@@ -12,9 +12,9 @@
 #include "cli.h"
 #include "os/os.h"
 #include "process.h"
-#include "report/report.h"
+#include "scan_show.h"
 
-enum { LOG_BYTES_MAX = 256 << 20, SHOWN_NAMES = 3, GRACE_MS = 3000, WAIT_MS = 3600000 };
+enum { LOG_BYTES_MAX = 256 << 20, SHOWN_NAMES = 3, NAME_COLUMNS = 60, GRACE_MS = 3000, WAIT_MS = 3600000 };
 enum { EXIT_MASK = 2, EXIT_CANNOT_TELL = 125, EXIT_STOPS = 126 };
 
 static const char LOG_HEAD[] = "# firstbad bisect 1";
@@ -69,8 +69,11 @@ static fb_status open_log(asker *a, fb_error *err)
 /* A file that has lost its name is gone when we are, however we end. */
 static int nameless_file(void)
 {
-    char path[] = "/tmp/firstbad-bisect-XXXXXX";
-    int fd = mkostemp(path, O_CLOEXEC);
+    const char *base = getenv("TMPDIR");
+    char path[FB_OS_PATH_MAX];
+    int fd;
+    (void)snprintf(path, sizeof path, "%.3000s/firstbad-bisect-XXXXXX", base && *base ? base : "/tmp");
+    fd = mkostemp(path, O_CLOEXEC);
     if (fd >= 0) (void)unlink(path);
     return fd;
 }
@@ -240,15 +243,16 @@ static fb_status write_log(asker *a, const fb_question *q, int32_t seen, fb_erro
 
 static void show(const asker *a, const fb_question *q, int32_t seen)
 {
-    char text[512];
+    char text[512], fitted[512];
     size_t used = 0;
     if (q->count > 1)
         used += (size_t)snprintf(text, sizeof text, "%s of %u: ", q->about == FB_ASK_ALL_BAD ? "all" : "any", q->count);
     for (uint32_t i = 0; i < q->count && i < SHOWN_NAMES && used < sizeof text; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%.100s", i ? ", " : "", a->places->names[q->tensors[i]]);
     if (q->count > SHOWN_NAMES && used < sizeof text) (void)snprintf(text + used, sizeof text - used, ", ...");
-    fb_text_disarm(text);
-    fprintf(stderr, "%4u  %-9s  %-60s  %s\n", a->asked, asker_phase_name(q->phase), text, asker_seen_name(seen));
+    scan_fit_name(text, NAME_COLUMNS, fitted, sizeof fitted);
+    fprintf(stderr, "%4u  %-9s  %s%*s  %s\n", a->asked, asker_phase_name(q->phase), fitted, NAME_COLUMNS - scan_width(fitted), "",
+            asker_seen_name(seen));
 }
 
 fb_status asker_answer(void *ctx, const fb_question *question, int32_t *seen, fb_error *err)

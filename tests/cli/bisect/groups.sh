@@ -17,3 +17,9 @@ search --groups --probes 2 | grep -v '^ *[0-9]'
 echo "--- b cannot be looked at"
 names b > hidden
 search --groups | grep -v '^ *[0-9]'
+echo "--- said beforehand"
+sed -i 's/^b:.*/& !untestable/' places
+: > hidden
+search --groups | grep -v '^ *[0-9]'
+echo "--- more names than a variable holds"
+firstbad bisect --count 200000 --groups --strategy sweep -- false 2>&1 | tail -1
