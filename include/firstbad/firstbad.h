@@ -343,8 +343,9 @@ FB_API const char *fb_run_folder(const fb_run *run);
 /**
  * 1: this sample is to be left out of training: FIRSTBAD_LEAVE_OUT has its id. `firstbad run --leave-out CASE` sets it. The trainer
  * decides what takes its place, the same on all ranks. FIRSTBAD_LEAVE_OUT holds decimal ids with commas or line ends between them,
- * or @FILE, a file of such ids; at most 1,000,000. It is read once, in fb_run_open, which returns FB_E_USAGE for anything else in
- * it, and FB_E_IO or FB_E_NOTFOUND for a file that cannot be read; the ledger has the ids. Ranks whose lists differ do not agree.
+ * or an at sign and the path of a file of such ids; at most 1,000,000. It is read once, in fb_run_open, which returns FB_E_USAGE
+ * for anything else in it, and FB_E_IO or FB_E_NOTFOUND for a file that cannot be read; the ledger has the ids. Ranks whose lists
+ * differ do not agree.
  * Any thread. Cost: a binary search; nothing when none are left out.
  */
 FB_API int fb_run_left_out(const fb_run *run, int64_t sample_id);

@@ -433,7 +433,7 @@ static void test_vote__the_reduced_word_decides_and_not_the_local_finding(void *
     assert_int_equal(out.wish, FB_SKIP);
 }
 
-/* ---- parameters that are compared with the vote ------------------------------------------------------------------------------- */
+/* ---- parameters that are compared with the vote ------------------------------------------------------------------------------ */
 
 static int drifted(const fb_vote_ballot *a, const fb_vote_ballot *b)
 {
