@@ -220,7 +220,7 @@ fb_status fb_locate_conclude(fb_locate *l, fb_error *err)
     status = fb_ranks_agree(&l->ranks, status, err);
     if (status == FB_OK) status = fill(l, err);
     writer = l->result->owner >= 0 ? l->result->owner : l->config->finding_rank;
-    if (status == FB_OK) status = judge(l, writer, cause, err);
+    if (status == FB_OK && cause) status = judge(l, writer, cause, err);
     if (status == FB_OK) status = share_batch(l, &config, &ids, err);
     if (status == FB_OK) status = share_difference(l, writer, err);
     l->result->nanoseconds = (uint64_t)(l->os->monotonic_ns(l->os->ctx) - l->started_ns);

@@ -43,6 +43,9 @@ static fb_status open_judge(judge *j, fb_locate *l, const fb_search *search, fb_
     for (uint32_t t = 0; t < tensors; t++) {
         j->own.seen[t] = l->seen[t];
         j->all.seen[t] = (uint8_t)fb_search_seen(search, t);
+#ifdef FB_BREAK_P5_ranks
+        j->own.seen[t] = j->all.seen[t]; /* the broken build puts one chain together from several ranks */
+#endif
     }
     fb_trace_settle(&j->all);
     fb_trace_settle(&j->own);
@@ -210,10 +213,10 @@ static fb_status gather(judge *j, uint32_t end, int entries, fb_error *err)
     uint8_t *mine = fb_calloc(end, 1);
     fb_status status = FB_OK;
     if (!places || !mine) status = fb_fail(err, FB_E_NOMEM, "judge origins: no memory for %u places", end);
-    for (uint32_t i = 0; i < end && status == FB_OK; i++) mine[i] = (uint8_t)j->code[i];
+    for (uint32_t i = 0; i < end && mine; i++) mine[i] = (uint8_t)j->code[i];
     status = fb_ranks_agree(&j->l->ranks, status, err);
     if (status == FB_OK) status = fb_ranks_max(&j->l->ranks, j->code, end, err);
-    for (uint32_t i = 0; i < end && status == FB_OK; i++) {
+    for (uint32_t i = 0; i < end && status == FB_OK && places && mine; i++) {
         if (j->code[i] == FB_ORIGIN_NO) continue;
         mine[count] = mine[i];
         j->code[count] = j->code[i];

@@ -94,7 +94,7 @@ fb_status fb_locate_run(const fb_locate_config *given, fb_locate_result *result,
     fb_locate_config config;
     fb_locate *l;
     fb_status status = begin(given, result, &l, err);
-    if (status == FB_OK) {
+    if (status == FB_OK && l) {
         memcpy(&config, given, sizeof config);
         if (config.parts == 0) config.parts = FB_LOCATE_ALL;
         memcpy(result, &empty, sizeof empty);

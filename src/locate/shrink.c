@@ -29,6 +29,7 @@ typedef struct shrinker {
 static void keep_spans(shrinker *s, const uint32_t *items, uint32_t count)
 {
     size_t tokens = (size_t)s->kept_count * s->columns;
+    if (!s->keep) return;
     memset(s->keep, 0, tokens);
     for (uint32_t i = 0; i < count; i++) {
         size_t from = (size_t)items[i] * s->span, to = from + s->span;

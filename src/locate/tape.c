@@ -214,7 +214,7 @@ static void stray(fb_tape *tape, const char *heard, const char *module)
     const fb_row *row = tape->row;
     if (tape->strayed) return;
     tape->strayed = 1;
-    if (tape->nodes < row->nodes) {
+    if (row->node && tape->nodes < row->nodes) {
         const fb_row_node *node = &row->node[tape->nodes];
         snprintf(tape->differs, sizeof tape->differs,
                  "not the same operators: number %u is %.80s of \"%.60s\", and was %.40s of \"%.40s\"", tape->nodes, heard, module,

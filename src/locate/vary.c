@@ -70,11 +70,11 @@ static fb_status count_ranks(fb_locate *l, int32_t shows, fb_error *err)
     int32_t from = l->has_witness ? l->origins[0].owner : l->config->finding_rank;
     fb_status status = bad ? FB_OK : fb_fail(err, FB_E_NOMEM, "locate: no memory for %d ranks", ranks->world);
     status = fb_ranks_agree(ranks, status, err);
-    if (status == FB_OK) {
+    if (status == FB_OK && bad) {
         bad[ranks->rank] = shows;
         status = fb_ranks_max(ranks, bad, (size_t)ranks->world, err);
     }
-    for (int32_t i = 0; i < ranks->world && status == FB_OK; i++) {
+    for (int32_t i = 0; i < ranks->world && status == FB_OK && bad; i++) {
         l->result->other_ranks_tried += i != from;
         l->result->other_ranks_bad += i != from && bad[i];
     }

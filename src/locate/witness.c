@@ -25,7 +25,7 @@ static fb_status place_of(fb_locate *l, uint32_t node, uint32_t tensor, int32_t 
     place->micro_step = of ? of->micro_step : -1;
     place->label = label;
     place->entry = entry;
-    place->flags = entry ? row->flags[tensor] : of->flags;
+    place->flags = of ? of->flags : row->flags[tensor];
     place->made = tensor == FB_FLOW_NONE ? FB_WITNESS_NONE : tensor;
     place->reads = FB_WITNESS_NONE;
     if (place->op && place->module && place->source && place->tensor) return FB_OK;
@@ -256,12 +256,12 @@ static fb_status count_ranks(fb_locate *l, fb_error *err)
     int32_t *bad = fb_calloc((size_t)ranks->world, sizeof *bad);
     fb_status status = bad ? FB_OK : fb_fail(err, FB_E_NOMEM, "keep the witness: no memory for %d ranks", ranks->world);
     status = fb_ranks_agree(ranks, status, err);
-    if (status == FB_OK) {
+    if (status == FB_OK && bad) {
         int32_t seen = fb_tape_saw(&l->proof, t);
         bad[ranks->rank] = seen == FB_SEEN_BAD || seen == FB_SEEN_NEG_INF;
         status = fb_ranks_max(ranks, bad, (size_t)ranks->world, err);
     }
-    for (int32_t i = 0; i < ranks->world && status == FB_OK; i++) l->witness.ranks_bad += bad[i] != 0;
+    for (int32_t i = 0; i < ranks->world && status == FB_OK && bad; i++) l->witness.ranks_bad += bad[i] != 0;
     fb_free(bad);
     return status;
 }

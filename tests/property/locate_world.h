@@ -62,6 +62,7 @@ typedef struct world {
     float start[RANKS][ENTRIES][ELEMENTS];
     int finding_rank;
     uint32_t finding;
+    char finding_name[16];
     int flaky;
     uint32_t fail_replay; /* in this replay one rank has no memory; 0: none */
     uint64_t random;
@@ -369,9 +370,8 @@ static inline void *locate_on(void *arg)
 static inline void locate_all(world *w, rank_of *ranks, const fb_locate_config *manner)
 {
     static const fb_locate_result empty = FB_LOCATE_RESULT_INIT;
-    char name[16];
     pthread_t threads[RANKS];
-    snprintf(name, sizeof name, "t%u", w->finding);
+    snprintf(w->finding_name, sizeof w->finding_name, "t%u", w->finding);
     w->number = 0;
     memset(w->times_origin, 0, sizeof w->times_origin);
     for (int r = 0; r < w->ranks; r++) {
@@ -384,7 +384,7 @@ static inline void locate_all(world *w, rank_of *ranks, const fb_locate_config *
         ranks[r].config.world = w->ranks;
         ranks[r].config.finding_rank = w->finding_rank;
         ranks[r].config.finding_boundary = w->finding < w->entries ? FB_ENTRY : FB_FORWARD;
-        ranks[r].config.finding_tensor = name;
+        ranks[r].config.finding_tensor = w->finding_name;
         ranks[r].config.ctx = &ranks[r];
         ranks[r].config.replay = replay;
         ranks[r].config.max = largest;

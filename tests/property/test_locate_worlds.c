@@ -156,7 +156,7 @@ static void test_locate__no_claim_is_wrong_and_the_strategies_agree(void **state
     for (uint64_t i = 0; i < WORLDS; i++) {
         fb_locate_result sweep, bisect, bounded;
         make_world(&w, seed + i);
-        if (i % 2000 == 0) print_message("worlds from seed %llu\n", (unsigned long long)(seed + i));
+        if (i % 2000 == 0) print_message("worlds from seed %llu\n", (unsigned long long)seed + (unsigned long long)i);
         locate(FB_LOCATE_SWEEP, 0, &sweep);
         count_false_chains();
         tally.ranks[w.ranks]++;
