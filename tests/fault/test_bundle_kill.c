@@ -98,6 +98,26 @@ static void test_bundle_kill__a_writer_that_is_killed_leaves_a_whole_bundle_or_n
     print_message("%d of %d were done before they were killed\n", sealed, ROUNDS);
 }
 
+/* Each writer has other numbers, so that files of two of them do not fit together. */
+static fb_status write_own(const char *folder, int number)
+{
+    static int32_t tokens[4096];
+    const int64_t shape[] = {4096};
+    fb_bundle_config config = bundles_config(folder, 0);
+    fb_bundle_writer *writer = NULL;
+    fb_status status;
+    for (size_t i = 0; i < 4096; i++) tokens[i] = number;
+    config.world = 1;
+    status = fb_bundle_create(&writer, &config, &err);
+    if (status != FB_OK) return status;
+    status = fb_bundle_put(writer, FB_BUNDLE_BATCH, "tokens", FB_I32, 1, shape, tokens, &err);
+    if (status == FB_OK) status = fb_bundle_put(writer, FB_BUNDLE_STATE, "w", FB_I32, 1, shape, tokens, &err);
+    if (status == FB_OK) status = fb_bundle_set_integer(writer, "number", number, &err);
+    if (status == FB_OK) return fb_bundle_finish(writer, &err);
+    fb_bundle_abandon(writer);
+    return status;
+}
+
 static void test_bundle_kill__of_writers_that_begin_at_once_one_wins(void **state)
 {
     (void)state;
@@ -114,7 +134,7 @@ static void test_bundle_kill__of_writers_that_begin_at_once_one_wins(void **stat
                 char byte;
                 (void)close(gate[1]);
                 (void)!read(gate[0], &byte, 1); /* ends when the parent closes */
-                status = bundles_write(fb_os_posix(), folder, 0, &err);
+                status = write_own(folder, i);
                 _exit(status == FB_OK ? 0 : status == FB_E_EXISTS ? 1 : 2);
             }
         }
@@ -127,9 +147,7 @@ static void test_bundle_kill__of_writers_that_begin_at_once_one_wins(void **stat
             won += WEXITSTATUS(status) == 0;
         }
         assert_int_equal(won, 1);
-        assert_int_equal(bundles_write(fb_os_posix(), folder, 2, &err), FB_OK);
-        assert_int_equal(fb_bundle_seal(folder, 3, &err), FB_OK);
-        assert_int_equal(is_sealed(folder), 1);
+        if (fb_bundle_seal(folder, 1, &err) != FB_OK) fail_msg("%s", err.message);
     }
 }
 
