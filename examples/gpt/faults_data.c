@@ -275,13 +275,13 @@ void faults_reduced(const faults *f, gpt_place place, int32_t process_rank, uint
 
 /* ---- constants of the update ------------------------------------------------------------------------------------------------- */
 
-static void change_constants(fault_constants *c, int how, double zero)
+static void change_constants(fault_constants *c, int how, int64_t warmup_steps)
 {
     switch (how) {
     case HOW_ADAM_HALF: c->moments = PRECISION_FP16; break;
     case HOW_ADAM_NO_EPSILON: c->epsilon = 0.0; break;
     case HOW_BIAS_CORRECTION: c->updates = 0; break;
-    case HOW_RATE_NAN: c->learning_rate *= zero / zero; break; /* a warm-up of no steps */
+    case HOW_RATE_NAN: c->learning_rate *= (double)warmup_steps / (double)warmup_steps; break;
     case HOW_RATE_HUGE: c->learning_rate *= 1e24; break;
     case HOW_RATE_ZERO: c->learning_rate = 0.0; break;
     default: break;
@@ -292,7 +292,7 @@ void faults_update(const faults *f, gpt_place place, fault_constants *constants)
 {
     const fault *one;
     for (size_t at = 0; (one = next_on(f, place, &at)) != NULL;)
-        change_constants(constants, one->row->how, (double)(place.step - place.step));
+        change_constants(constants, one->row->how, 0); /* a warm-up of no steps */
 }
 
 /* The norm as a kernel in FP32 takes it. */

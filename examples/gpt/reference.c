@@ -173,10 +173,10 @@ static void softmax(const reference_call *call)
 
 static void embedding(const reference_call *call)
 {
-    double rows = (double)(call->in_counts[1] / call->K);
+    uint64_t rows = call->in_counts[1] / call->K;
     for (size_t i = 0; i < call->R * call->K; i++) {
         double token = call->in[0][i / call->K];
-        call->out[0][i] = token >= 0.0 && token < rows ? call->in[1][(size_t)token * call->K + i % call->K] : (double)NAN;
+        call->out[0][i] = token >= 0.0 && token < (double)rows ? call->in[1][(size_t)token * call->K + i % call->K] : (double)NAN;
     }
 }
 
@@ -423,7 +423,7 @@ int reference_run(const gpt_op *op, double number, const gpt_run_shape *shape, c
     if (!row || op->in_count <= row->of) return -1;
     size_t of = row->of < 0 ? 0 : (size_t)row->of;
     call.K = values[op->in[row->of < 0 ? 1 : row->of]].columns;
-    if (!call.K || !shape->B || !shape->T || !shape->NH) return -1;
+    if (!call.K || !shape->B || !shape->T || !shape->NH || shape->C < shape->NH) return -1;
     call.R = row->of < 0 ? call.in_counts[0] : call.in_counts[of] / call.K;
     size_t O = outputs_of(row, &call);
     if (!call.R || (row->of >= 0 && call.R * call.K != call.in_counts[of])) return -1;

@@ -181,6 +181,7 @@ static void of_heads(const reference_call *call)
 {
     const gpt_run_shape *s = call->shape;
     size_t T = s->T, C = s->C, HS = C / s->NH;
+    if (HS == 0) return;
     for (size_t i = 0; i < s->B * s->NH * T * T; i++) {
         size_t b = i / (s->NH * T * T), h = i / (T * T) % s->NH, t = i / T % T, u = i % T;
         double sum = 0.0;

@@ -289,9 +289,9 @@ static void test_fault_hooks__the_page_says_what_the_catalogue_says(void **state
         snprintf(start, sizeof start, "\n| `%s`", rows[i].name);
         const char *found = strstr(page, start);
         if (!found) fail_msg("docs/faults.md has no line for %s", rows[i].name);
-        size_t bytes = strcspn(found + 1, "\n");
+        size_t bytes = found ? strcspn(found + 1, "\n") : 0;
         assert_true(bytes < sizeof line);
-        snprintf(line, bytes + 1, "%s", found + 1);
+        snprintf(line, bytes + 1, "%s", found ? found + 1 : "");
         has(line, rows[i].name, rows[i].sentence);
         has(line, rows[i].name, rows[i].options);
         has(line, rows[i].name, t->seen);

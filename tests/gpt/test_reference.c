@@ -73,7 +73,7 @@ static bool is_sum(gpt_kind kind)
 static void compare(const char *what, const gpt_op *op, const gpt_value *made, const double *exact, size_t count, double largest)
 {
     const float *x = made->data;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; x && i < count; i++) {
         if (is_near((double)x[i], exact[i], largest, made->format)) continue;
         fail_msg("%s: %s of %s (kind %d), element %zu of \"%s\": %.9g in the kernel, %.17g in FP64", what, op->name, op->module,
                  (int)op->kind, i, made->name, (double)x[i], exact[i]);
@@ -83,8 +83,8 @@ static void compare(const char *what, const gpt_op *op, const gpt_value *made, c
 /* What the operator made lies in its values. */
 static void check_operator(const char *what, const gpt_op *op, const gpt_run_shape *shape, const gpt_value *values)
 {
-    double *in[GPT_IN_MAX], *out[GPT_OUT_MAX];
-    uint64_t in_counts[GPT_IN_MAX], out_counts[GPT_OUT_MAX];
+    double *in[GPT_IN_MAX] = {NULL}, *out[GPT_OUT_MAX] = {NULL};
+    uint64_t in_counts[GPT_IN_MAX] = {0}, out_counts[GPT_OUT_MAX] = {0};
     for (int k = 0; k < op->in_count; k++) {
         in_counts[k] = gpt_value_count(&values[op->in[k]], shape);
         in[k] = widened(&values[op->in[k]], in_counts[k]);
