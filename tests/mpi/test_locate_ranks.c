@@ -1,6 +1,7 @@
 /*
- * test_locate_ranks: fb_locate_run on four ranks that really are processes, over fb_mpi_reduce_max. Every rank has a batch of its own:
- * div y = 1 / x, all_reduce g = sum of y over the ranks, mul u = g * 2. A case passes when it holds on every rank; rank 0 counts.
+ * test_locate_ranks: fb_locate_run on four ranks that really are processes, over fb_mpi_reduce_max. Every rank has a batch of its
+ * own: div y = 1 / x, all_reduce g = sum of y over the ranks, mul u = g * 2. A case passes when it holds on every rank; rank 0
+ * counts.
  */
 #define OMPI_SKIP_MPICXX
 #include <firstbad/locate.h>
