@@ -141,34 +141,3 @@ int finding_of(const trainer *t, const fb_verdict *verdict, finding *out)
     *out = all.finding;
     return all.failed;
 }
-
-static int bad_state(const trainer *t, size_t *first)
-{
-    for (size_t i = 0; i < 3 * t->guard.n; i++) {
-        const fb_view *view = &t->guard.state[i];
-        if (kind_of(view->data, view->count, view->dtype) == FB_KIND_NONE) continue;
-        *first = i;
-        return 1;
-    }
-    return 0;
-}
-
-int finding_in_state(const trainer *t, finding *out)
-{
-    static const char *const suffix[3] = {"", ".exp_avg", ".exp_avg_sq"};
-    size_t first = 0;
-    int bad = bad_state(t, &first), owner = bad ? t->rank : t->world;
-    MPI_Allreduce(MPI_IN_PLACE, &owner, 1, MPI_INT, MPI_MIN, t->comm);
-    if (owner == t->world) return -1;
-    memset(out, 0, sizeof *out);
-    if (t->rank == owner) {
-        const gpt_tensor *p = &t->model->tensors[first % t->guard.n];
-        const fb_view *view = &t->guard.state[first];
-        name(out, p->module, p->name, suffix[first / t->guard.n], kind_of(view->data, view->count, view->dtype));
-    }
-    MPI_Bcast(out, (int)sizeof *out, MPI_BYTE, owner, t->comm);
-    out->rank = owner;
-    out->boundary = FB_UPDATE;
-    out->micro_step = (int32_t)t->options.accumulation - 1;
-    return 0;
-}

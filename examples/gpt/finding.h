@@ -13,8 +13,6 @@
  */
 int finding_of(const trainer *t, const fb_verdict *verdict, finding *out);
 
-/* The first tensor of the state that is not finite, over all ranks; out->rank is the lowest such rank. Collective. -1: none. */
-int finding_in_state(const trainer *t, finding *out);
 /* Whether a number in these arrays, in the layout of the parameters, is not finite. */
 int finding_bad_floats(const float *x, size_t count);
 

@@ -118,11 +118,11 @@ static void write_bundle(const trainer *t, const replay_start *start, const mini
 static void words_of(const trainer *t, const fb_verdict *v, const replay_start *s, char headline[256], char next[128],
                      char line[512])
 {
-    const char *why = s->finding.boundary == FB_ENTRY || s->finding.boundary == FB_UPDATE ? "a state that is not finite"
-                      : s->finding.boundary == FB_INPUT                                   ? "a bad batch"
-                      : s->finding.boundary == FB_FORWARD                                 ? "a non-finite activation"
-                      : s->finding.boundary == FB_LOSS                                    ? "a non-finite loss"
-                                                                                          : "a non-finite gradient";
+    static const char *const found[] = {[FB_ENTRY] = "a state that is not finite",  [FB_INPUT] = "a bad batch",
+                                        [FB_FORWARD] = "a non-finite activation",   [FB_LOSS] = "a non-finite loss",
+                                        [FB_LOCAL_GRAD] = "a non-finite gradient",  [FB_REDUCED_GRAD] = "a non-finite gradient",
+                                        [FB_UPDATE] = "a state that is not finite", [FB_CHECKPOINT] = "a state that is not finite"};
+    const char *why = v->first_boundary >= FB_ENTRY && v->first_boundary <= FB_CHECKPOINT ? found[v->first_boundary] : "a fault";
     const char *limit = getenv("FIRSTBAD_MAX_SKIPS"); /* it wins over the option; NULL in both: the library's 3 */
     long most = limit && *limit ? strtol(limit, NULL, 10) : t->options.max_skips > 0 ? (long)t->options.max_skips : 3;
     if (v->action == FB_PROCEED)
@@ -137,11 +137,11 @@ static void words_of(const trainer *t, const fb_verdict *v, const replay_start *
     snprintf(line, 512, "%.300s/cases/%s      firstbad why %s", fb_run_folder(t->guard.run), v->case_id, v->case_id);
 }
 
-static const char *spread_of(const fb_verdict *v, const finding *f)
+static const char *spread_of(const fb_verdict *v)
 {
     if (v->action == FB_PROCEED) return "collective: it goes there next   parameters: the update is applied";
-    if (f->boundary == FB_REDUCED_GRAD) return "collective: it came out of it   parameters: no   optimizer state: no";
-    if (f->boundary == FB_ENTRY || f->boundary == FB_UPDATE)
+    if (v->first_boundary == FB_REDUCED_GRAD) return "collective: it came out of it   parameters: no   optimizer state: no";
+    if (v->first_boundary == FB_ENTRY || v->first_boundary >= FB_UPDATE)
         return "collective: no   parameters or optimizer state: yes, before the step";
     return "collective: no, gated before it   parameters: no   optimizer state: no";
 }
@@ -161,7 +161,7 @@ static int32_t first_step(const trainer *t, int64_t step)
 
 static void locate_from(trainer *t, const replay_start *start, const fb_verdict *verdict, double since)
 {
-    char folder[GPT_PATH_MAX], headline[256], next[128], line[512];
+    char folder[GPT_PATH_MAX], headline[256], next[128], line[512], earlier[96] = "";
     fb_locate_result result = FB_LOCATE_RESULT_INIT;
     fb_locate_config config;
     fb_error err = {0};
@@ -182,8 +182,10 @@ static void locate_from(trainer *t, const replay_start *start, const fb_verdict 
         write_bundle(t, start, &minimal, verdict);
     }
     words_of(t, verdict, start, headline, next, line);
+    if (start->step != verdict->step)
+        snprintf(earlier, sizeof earlier, "the update of step %lld, which a replay makes again", (long long)start->step);
     if (status == FB_OK && speaks(t, &result, &start->finding)) {
-        located_words words = {headline, next, spread_of(verdict, &start->finding), line, MPI_Wtime() - since};
+        located_words words = {headline, earlier, next, spread_of(verdict), line, MPI_Wtime() - since};
         located_print(&result, &start->finding, &words);
         /* The folder of the case may be lost; what was found is then still in the ledger. */
         if (fb_run_note_located(t->guard.run, verdict->case_id, result.sentence, &err) != FB_OK)
@@ -217,13 +219,15 @@ static int shows(const trainer *t, const replay_start *start)
 static int blame_update(trainer *t, const finding *f, replay_start *start)
 {
     const kept_state *kept = &t->kept;
-    finding bad;
+    finding after = *f;
     int whole;
-    if (f->boundary >= FB_CHECKPOINT || !kept->parameters || kept->step < 0 || finding_in_state(t, &bad) != 0) return 0;
+    if (f->boundary != FB_ENTRY || !kept->parameters || kept->step < 0) return 0;
+    after.boundary = FB_UPDATE;
+    after.micro_step = (int32_t)t->options.accumulation - 1;
     whole = !finding_bad_floats(kept->parameters, 3 * t->model->parameter_count);
     if (agree(t, !whole)) return 0;
     if (agree(t, trainer_draw(t, kept->step) != 0)) return 0;
-    *start = start_of(t, kept->step, &bad, kept->scale, kept->learning_rate);
+    *start = start_of(t, kept->step, &after, kept->scale, kept->learning_rate);
     start->parameters = kept->parameters;
     start->exp_avg = kept->exp_avg;
     start->exp_avg_sq = kept->exp_avg_sq;

@@ -125,6 +125,7 @@ void located_print(const fb_locate_result *result, const finding *f, const locat
     FILE *out = open_memstream(&text, &bytes);
     if (!out) return;
     fprintf(out, "firstbad: %s\n", words->headline);
+    print_field(out, "made by", words->made_by);
     print_place(out, result, f);
     print_field(out, "what", result->sentence);
     print_proof(out, result);

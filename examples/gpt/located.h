@@ -10,6 +10,7 @@ fb_locate_config located_config(const trainer *t, replay *r, const char *folder)
 
 typedef struct located_words {
     const char *headline; /* "step 412 was not applied on any of 8 ranks: ..." */
+    const char *made_by;  /* an earlier update that made it; "": none */
     const char *next, *spread, *case_line;
     double seconds;
 } located_words;

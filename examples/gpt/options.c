@@ -111,7 +111,10 @@ static const char HELP[] =
     "                         that firstbad committed. One that is known to be bad is refused\n"
     "  --dump PREFIX          write PREFIX-000001.safetensors, ... with batch, logits, loss, gradients and parameters of each "
     "step;\n"
-    "                         rank 1 writes PREFIX-000001-r1.safetensors, and so on\n"
+    "                         rank 1 writes PREFIX-000001-r1.safetensors, and so on\n";
+
+/* In two parts: C promises no more than 4,095 bytes for one. */
+static const char HELP_GUARD[] =
     "Guard\n"
     "  --no-guard             run without firstbad, for comparison of speed; nothing is checked then\n"
     "  --check forward        also check every activation\n"
@@ -127,7 +130,8 @@ static const char HELP[] =
     "                         keep a bundle that others can replay. FIRSTBAD_LOCATE says the same\n"
     "  --strategy S           sweep (default) or bisect; FIRSTBAD_STRATEGY says the same\n"
     "  --bundle-max MIB       state that a bundle takes in; what is larger is referred to by its checkpoint (256)\n"
-    "  --keep-state           copy the state before each update, so that what is found after one can be replayed as well\n"
+    "  --keep-state           copy the state before each update and look at all of it after, so that an update that\n"
+    "                         spoils it can be replayed as well\n"
     "Faults that are real: nothing is injected, the arithmetic itself overflows\n"
     "  --activation-gain X    multiply what the middle block's MLP adds by X to the power of the step: activations grow until "
     "fp16\n"
@@ -141,6 +145,7 @@ static const char HELP[] =
 void options_help(void)
 {
     fputs(HELP, stdout);
+    fputs(HELP_GUARD, stdout);
 }
 
 static int bad(char *message, size_t bytes, const char *name, const char *value, const char *expected)

@@ -121,7 +121,7 @@ void replay_reduce(replay *r)
 typedef struct shared_numbers {
     adamw_numbers numbers;
     adamw_factors factors[2]; /* of tensors that do not decay, and of those that do */
-    uint32_t coefficient, root_correction, step_size;
+    uint32_t coefficient, learning_rate, root_correction, step_size;
 } shared_numbers;
 
 static uint32_t tell_number(replay *r, told which, const char *op_name, const char *name, double x, const uint32_t *inputs,
@@ -177,7 +177,7 @@ static shared_numbers tell_shared(replay *r)
     s.coefficient = optimizer.clip > 0.0 ? tell_clip(r, &s.numbers, optimizer.clip, norm, id) : TOLD_NONE;
     updates = (double)s.numbers.updates;
     id = tell_counter(r, &updates);
-    rate = tell_learning_rate(r, &s.numbers.learning_rate);
+    rate = s.learning_rate = tell_learning_rate(r, &s.numbers.learning_rate);
     uint32_t correction2 = tell_number(r, TOLD_CORRECTION2, "bias_correction", "bias_correction2", s.factors[0].correction2, &id, 1,
                                        &(fb_tape_attribute){"beta", s.numbers.beta2});
     uint32_t both[2] = {rate, tell_number(r, TOLD_CORRECTION1, "bias_correction", "bias_correction1", s.factors[0].correction1, &id,
@@ -193,8 +193,8 @@ static shared_numbers tell_shared(replay *r)
 static const struct stage_row {
     const char *op, *made, *number;
 } STAGES[ADAMW_STAGES] = {
-    [STAGE_CLIP] = {"mul", "clipped", NULL}, /* without clipping there is no number, and it is a factor of 1 */
-    [STAGE_DECAY] = {"mul", "decayed", "decay"},
+    [STAGE_CLIP] = {"mul", "clipped", NULL},            /* without clipping there is no number, and it is a factor of 1 */
+    [STAGE_DECAY] = {"mul", "decayed", "weight_decay"}, /* by 1 - learning rate * weight_decay; by 1 where nothing decays */
     [STAGE_EXP_AVG] = {"lerp", "exp_avg", "weight"},
     [STAGE_SQ_DECAY] = {"mul", "decayed_sq", "beta2"},
     [STAGE_EXP_AVG_SQ] = {"addcmul", "exp_avg_sq", "value"},
@@ -210,7 +210,7 @@ static const struct stage_row {
 static double stage_number(adamw_stage stage, const adamw_numbers *n, int decays)
 {
     switch (stage) {
-    case STAGE_DECAY: return decays ? 1.0 - n->learning_rate * n->weight_decay : 1.0;
+    case STAGE_DECAY: return decays ? n->weight_decay : 0.0;
     case STAGE_EXP_AVG: return 1.0 - n->beta1;
     case STAGE_SQ_DECAY: return n->beta2;
     case STAGE_EXP_AVG_SQ: return 1.0 - n->beta2;
@@ -251,7 +251,7 @@ static operand run_stage(replay *r, const shared_numbers *s, size_t i, adamw_sta
     if (b) inputs[count++] = b->id;
     if (number != TOLD_NONE) inputs[count++] = number;
     op.attributes = &attribute;
-    op.attribute_count = row->number ? 1 : 0;
+    op.attribute_count = row->number && (decays || stage != STAGE_DECAY) ? 1 : 0;
     return (operand){out, tell_op(&r->teller, op, inputs, count, &value)};
 }
 
@@ -266,7 +266,7 @@ static void tell_tensor_update(replay *r, const shared_numbers *s, size_t i)
     operand parameter = {r->start.parameters + t->offset, r->masters[i]};
     operand m = {r->start.exp_avg + t->offset, r->moments[i]}, v = {r->start.exp_avg_sq + t->offset, r->moments[n + i]};
     operand clipped = run_stage(r, s, i, STAGE_CLIP, w[0], &gradient, NULL, s->coefficient);
-    operand decayed = run_stage(r, s, i, STAGE_DECAY, w[1], &parameter, NULL, TOLD_NONE);
+    operand decayed = run_stage(r, s, i, STAGE_DECAY, w[1], &parameter, NULL, t->ndim > 1 ? s->learning_rate : TOLD_NONE);
     m = run_stage(r, s, i, STAGE_EXP_AVG, w[2], &m, &clipped, TOLD_NONE);
     v = run_stage(r, s, i, STAGE_SQ_DECAY, w[3], &v, NULL, TOLD_NONE);
     v = run_stage(r, s, i, STAGE_EXP_AVG_SQ, w[3], &v, &clipped, TOLD_NONE);

@@ -58,7 +58,7 @@ static int shapes_fit(const fb_rerun *rerun, uint32_t tensors, uint32_t numbers)
 static const struct {
     uint32_t tensors, numbers;
 } READS[ADAMW_STAGES] = {
-    [STAGE_CLIP] = {1, 1},       [STAGE_DECAY] = {1, 0}, [STAGE_EXP_AVG] = {2, 0},   [STAGE_SQ_DECAY] = {1, 0},
+    [STAGE_CLIP] = {1, 1},       [STAGE_DECAY] = {1, 1}, [STAGE_EXP_AVG] = {2, 0},   [STAGE_SQ_DECAY] = {1, 0},
     [STAGE_EXP_AVG_SQ] = {2, 0}, [STAGE_ROOT] = {1, 0},  [STAGE_CORRECT] = {1, 1},   [STAGE_DENOMINATOR] = {1, 0},
     [STAGE_RATIO] = {2, 0},      [STAGE_STEP] = {1, 1},  [STAGE_PARAMETER] = {2, 0},
 };
@@ -68,7 +68,7 @@ static double stage_in_double(adamw_stage stage, double x, double a, double b)
     switch (stage) {
     case STAGE_CLIP:
     case STAGE_STEP: return a * b;
-    case STAGE_DECAY:
+    case STAGE_DECAY: return a * (1.0 - b * x);
     case STAGE_SQ_DECAY: return a * x;
     case STAGE_EXP_AVG: return a + x * (b - a);
     case STAGE_EXP_AVG_SQ: return a + x * b * b;
@@ -93,7 +93,7 @@ static fb_status rerun_scaled(fb_rerun *rerun, fb_error *err)
 static fb_status rerun_stage(fb_rerun *rerun, adamw_stage stage, fb_error *err)
 {
     uint32_t numbers = READS[stage].numbers;
-    if (stage == STAGE_CLIP && rerun->input_count == 1) return rerun_scaled(rerun, err); /* no clipping */
+    if ((stage == STAGE_CLIP || stage == STAGE_DECAY) && rerun->input_count == 1) return rerun_scaled(rerun, err); /* by 1 */
     if (!shapes_fit(rerun, READS[stage].tensors, numbers)) return unknown(rerun, err);
     for (uint64_t i = 0; i < rerun->output_counts[0]; i++) {
         double b = rerun->input_count > 1 ? rerun->inputs[1][numbers ? 0 : i] : 0.0;

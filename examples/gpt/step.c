@@ -265,7 +265,7 @@ void step_guarded(trainer *t, int64_t step, outcome *out)
         must(t, fb_step_apply(g->run, &err), &err);
         incident_keep_state(t, step, out);
         update(t, step, out);
-        must(t, fb_step_check_sampled(g->run, FB_UPDATE, g->state, 3 * g->n, STATE_PERIOD, &err), &err);
+        must(t, fb_step_check_sampled(g->run, FB_UPDATE, g->state, 3 * g->n, t->kept.parameters ? 1 : STATE_PERIOD, &err), &err);
     }
     must(t, fb_step_end(g->run, &result, &err), &err);
     if (verdict.action != FB_PROCEED) incident(t, step, &verdict, out);
