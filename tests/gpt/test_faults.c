@@ -34,11 +34,12 @@ static void expected_module(char out[GPT_MODULE_MAX], const char *module)
 static bool is_one_of(const char *text, const char *several)
 {
     size_t bytes = strlen(text);
-    while (strncmp(several, text, bytes) != 0 || (several[bytes] && several[bytes] != '|')) {
+    while (several) {
+        if (!strncmp(several, text, bytes) && (!several[bytes] || several[bytes] == '|')) return true;
         several = strchr(several, '|');
-        if (!several++) return false;
+        if (several) several++;
     }
-    return true;
+    return false;
 }
 
 static const char *boundary_of(const gpt_op *op)
