@@ -185,7 +185,10 @@ static void tell_place(sentence *out, const fb_report *report)
     const fb_located *located = report->located;
     const fb_told *told = located ? located->place : NULL;
     int32_t found = told && !told->doubt[0] ? located->found : FB_LOCATED_NOTHING;
-    if (report->first == UINT64_MAX) {
+    if (report->first == UINT64_MAX && report->drift[0]) {
+        add_when(out, report, report->step, -1);
+        add(out, " the replicas were compared over the ranks and had drifted apart.");
+    } else if (report->first == UINT64_MAX) {
         add_when(out, report, report->step, -1);
         add(out, " an update was judged bad, and no finding of it is recorded.");
     } else if (found == FB_LOCATED_OPERATOR) place_of_operator(out, report, told);
@@ -227,7 +230,7 @@ static void tell_why(sentence *out, const fb_report *report)
 {
     fb_cause_words words = fb_cause_words_of(report);
     size_t n = strlen(words.explanation), at;
-    if (report->first == UINT64_MAX) return;
+    if (report->first == UINT64_MAX && !report->drift[0]) return;
     if (strcmp(words.name, "undecidable") == 0) {
         tell_not_known(out, report);
         return;

@@ -4,7 +4,7 @@
  *   files.c      run.json, exit.json and case files
  *   ledger.c     one rank's ledger, record by record
  *   load.c       which files there are, which are read, in which order
- *   judge_case.c, judge_run.c   the five answers, from what was read
+ *   judge_case.c, judge_run.c, judge_replicas.c   the five answers, from what was read
  *   located.c    what replays told of the case
  *   say.c, happened.c           words that the renderers share (say.h)
  */
@@ -70,6 +70,8 @@ fb_status fb_located_load(const fb_os *os, fb_report *report, fb_error *err);
 void fb_located_free(fb_located *located);
 
 void fb_judge_no_vote(fb_report *report);
+/* judge_replicas.c: which ranks differ, into report->drift. */
+void fb_judge_replicas(fb_report *report);
 fb_status fb_judge_case(fb_report *report, fb_error *err);
 void fb_judge_recovery(const fb_os *os, fb_report *report);
 void fb_judge_status(fb_report *report);

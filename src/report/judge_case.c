@@ -466,6 +466,11 @@ fb_status fb_judge_case(fb_report *report, fb_error *err)
     spread_state(report, report->entry_parameter, report->update_parameter, "parameters", &report->parameters,
                  report->parameters_why);
     spread_state(report, report->entry_moment, report->update_moment, "moments", &report->optimizer_state, report->optimizer_why);
+    fb_judge_replicas(report);
+    if (report->drift[0]) {
+        cause(report, "replicas_differ", report->drift, "start all ranks again from one checkpoint that was saved before it");
+        if (report->first == UINT64_MAX) return FB_OK;
+    }
     if (report->first == UINT64_MAX) {
         cause(report, "undecidable", report->misuse_text[0] ? report->misuse_text : "no finding of this step could be read", "");
         return FB_OK;

@@ -139,14 +139,17 @@ static void survey_verdict(fb_report *report, const fb_rec_verdict *verdict)
 
 static void survey_event(fb_report *report, fb_report_rank *rank, const fb_rec_event *event)
 {
-    (void)report;
+    if (event->event == FB_EVENT_LEFT_OUT && event->a > report->left_out) report->left_out = event->a;
     if (event->event == FB_EVENT_EVIDENCE_LOST && event->a > 0 && (uint64_t)event->a > rank->lost) rank->lost = (uint64_t)event->a;
 }
 
-static void survey_proof(fb_report *report, const fb_rec_proof *proof)
+static void survey_proof(fb_report *report, fb_report_rank *rank, const fb_rec_proof *proof)
 {
     fb_report_bad_step *entry = known_bad_step(report, proof->step);
     if (entry && proof->moment == FB_PROOF_NEXT_BEGIN && proof->equal == 0) entry->broken = 1;
+    if (proof->moment != FB_PROOF_REPLICAS || proof->equal != 1) return;
+    rank->replicas_compared++;
+    if (proof->step > rank->replicas_step) rank->replicas_step = proof->step;
 }
 
 static int64_t number_of(const char *text)
@@ -210,7 +213,8 @@ static void survey(fb_ledger_reading *reading, const fb_log_record *record, int 
         }
         break;
     case FB_REC_PROOF:
-        if (fb_rec_proof_decode(record->payload, record->bytes, &rec.proof, NULL) == FB_OK) survey_proof(report, &rec.proof);
+        if (fb_rec_proof_decode(record->payload, record->bytes, &rec.proof, NULL) == FB_OK)
+            survey_proof(report, reading->rank, &rec.proof);
         break;
     case FB_REC_CLOSE: reading->rank->closed = 1; break;
     default: break; /* a record that a later version writes */
@@ -294,6 +298,11 @@ static void detail_verdict(fb_report *report, fb_report_rank *rank, const fb_rec
 static void detail_proof(const fb_report *report, fb_report_rank *rank, const fb_rec_proof *proof)
 {
     if (proof->step != report->step) return;
+    if (proof->moment == FB_PROOF_REPLICAS) { /* no digest of the decision: taken before it, of parameters alone */
+        rank->drifted = proof->equal == 0;
+        rank->replica_digest = proof->digest;
+        return;
+    }
     if (proof->moment == FB_PROOF_NEXT_BEGIN && proof->equal >= 0) {
         rank->proof = 2;
         rank->proof_equal = proof->equal;
@@ -305,6 +314,16 @@ static void detail_proof(const fb_report *report, fb_report_rank *rank, const fb
     rank->proof_bytes = proof->bytes;
 }
 
+/* "a1-000412: what was found out", if it is of this case. */
+static void take_note(fb_report *report, fb_text text)
+{
+    size_t n = strlen(report->case_id);
+    if (text.bytes < n + 2 || memcmp(text.data, report->case_id, n) != 0 || memcmp(text.data + n, ": ", 2) != 0) return;
+    text.data += n + 2;
+    text.bytes -= (uint32_t)(n + 2);
+    fb_text_copy(report->noted, sizeof report->noted, text);
+}
+
 static void detail_event(fb_report *report, fb_report_rank *rank, const fb_rec_event *event)
 {
     /* A state that changed although its update was withheld is told with that update, and halts the next one. */
@@ -313,6 +332,7 @@ static void detail_event(fb_report *report, fb_report_rank *rank, const fb_rec_e
         fb_text_copy(report->misuse_text, sizeof report->misuse_text, event->text);
         report->misuse_rank = rank->rank;
     }
+    if (event->event == FB_EVENT_LOCATED) take_note(report, event->text);
     if (event->step != report->step) return;
     if (event->event == FB_EVENT_INJECTED && !report->injected_text[0]) {
         fb_text_copy(report->injected_text, sizeof report->injected_text, event->text);

@@ -133,7 +133,8 @@ static int64_t visit_ledger(void *arg, const char *name)
     entry->rank = (int32_t)rank;
     entry->action = -1;
     entry->first_rank = -1;
-    entry->first_step = entry->last_step = entry->last_good_step = entry->last_gated_step = entry->state_since = -1;
+    entry->first_step = entry->last_step = entry->last_good_step = entry->last_gated_step = entry->state_since =
+        entry->replicas_step = -1;
     return 0;
 }
 

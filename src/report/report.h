@@ -82,6 +82,10 @@ typedef struct fb_report_rank {
     int32_t proof; /* 0 none, 1 digest at the decision, 2 compared at the next begin */
     int32_t proof_equal;
     uint64_t proof_tensors, proof_bytes, proof_digest;
+    uint64_t replicas_compared; /* steps in which the parameters of all ranks were compared and equal */
+    int64_t replicas_step;      /* newest of them; -1 none */
+    int32_t drifted;            /* 1: at the bad step the ranks' parameters were compared and not equal */
+    uint64_t replica_digest;    /* then this rank's own */
     int64_t
         state_since; /* earliest step that can have made the state bad, by the last whole look at it before; -1: nobody looked */
     int64_t last_good_step;  /* newest gated update before the bad step; -1 none */
@@ -125,6 +129,7 @@ typedef struct fb_report {
     uint64_t bad_step_count;
 
     /* the case */
+    int64_t left_out;                              /* samples that this attempt leaves out */
     int32_t has_case;                              /* a bad step was chosen, with or without a finding */
     int64_t step;                                  /* the bad step; -1 none */
     char case_id[32], case_folder[FB_OS_PATH_MAX]; /* case_folder "": there is none */
@@ -136,6 +141,8 @@ typedef struct fb_report {
     uint64_t first;        /* index into findings of the spokesman's; UINT64_MAX none */
     char misuse_text[512]; /* what the trainer did wrong in the bad step or right before it, "" nothing */
     int32_t misuse_rank;
+    char drift[FB_REPORT_TEXT_MAX];     /* which replicas differ at the bad step, "" none */
+    char noted[FB_REPORT_TEXT_MAX];     /* what the run itself noted when it located this case, "" nothing */
     char injected_text[256];            /* specification of a planted fault, "" none */
     int64_t case_last_step;             /* last bad step of the same case */
     int32_t case_action;                /* gravest action of the case */

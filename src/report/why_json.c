@@ -174,6 +174,22 @@ static void no_vote(fb_json *json, const fb_report *report)
     fb_json_object_end(json);
 }
 
+static void replicas(fb_json *json, const fb_report *report)
+{
+    uint64_t compared = UINT64_MAX;
+    int64_t step = INT64_MAX;
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        if (report->ranks[i].replicas_compared < compared) compared = report->ranks[i].replicas_compared;
+        if (report->ranks[i].replicas_step < step) step = report->ranks[i].replicas_step;
+    }
+    fb_json_key(json, "replicas");
+    fb_json_object_begin(json);
+    fb_json_key_uint(json, "compared_equal", report->rank_count ? compared : 0);
+    fb_json_int_or_null(json, "last_equal_step", step, report->rank_count && step >= 0);
+    fb_json_text_or_null(json, "drift", report->drift);
+    fb_json_object_end(json);
+}
+
 static void decision(fb_json *json, const fb_report *report)
 {
     int known = report->has_case && report->action >= 0;
@@ -196,6 +212,7 @@ static void decision(fb_json *json, const fb_report *report)
     fb_json_key_uint(json, "ranks_compared", report->proofs_compared);
     fb_json_key_uint(json, "ranks_equal", report->proofs_equal);
     fb_json_object_end(json);
+    replicas(json, report);
     no_vote(json, report);
     fb_json_object_end(json);
 }

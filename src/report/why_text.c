@@ -205,6 +205,11 @@ static void first_bad(fb_lines *lines, const fb_report *report)
                      (long long)report->step, report->action < 0 ? "no verdict was recorded" : "its votes were clean");
         return;
     }
+    if (report->first == UINT64_MAX && report->drift[0]) {
+        fb_lines_add(lines, "1 First bad", FB_WHY_NUMBERED, "no number that is not finite; at step %lld %s",
+                     (long long)report->step, report->drift);
+        return;
+    }
     if (report->first == UINT64_MAX) {
         fb_lines_add(lines, "1 First bad", FB_WHY_NUMBERED,
                      "unknown: step %lld was judged a fault (%s), and no finding of it was recorded", (long long)report->step,
@@ -309,6 +314,17 @@ static void proof_text(const fb_report *report, fb_phrase *phrase)
     }
 }
 
+/* The least that any rank says: one that was not read says nothing. */
+static void replicas_text(const fb_report *report, fb_phrase *phrase)
+{
+    int64_t step = INT64_MAX;
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        if (report->ranks[i].replicas_step < step) step = report->ranks[i].replicas_step;
+    }
+    if (report->rank_count && step >= 0 && step != INT64_MAX)
+        fb_phrase_add(phrase, "; parameters last compared over the ranks, and equal, on entry to step %lld", (long long)step);
+}
+
 static void decision(fb_lines *lines, const fb_report *report)
 {
     fb_phrase phrase = {"", 0};
@@ -320,6 +336,7 @@ static void decision(fb_lines *lines, const fb_report *report)
     }
     verdict_text(report, &phrase);
     if (report->action != FB_PROCEED) proof_text(report, &phrase);
+    replicas_text(report, &phrase);
     fb_lines_add(lines, "3 Decision", FB_WHY_NUMBERED, "%s", phrase.text);
     phrase.used = 0;
     if (report->reason == FB_REASON_CLEAN)
@@ -336,40 +353,7 @@ static void decision(fb_lines *lines, const fb_report *report)
     fb_lines_add(lines, "", FB_WHY_NUMBERED, "%s", phrase.text);
 }
 
-/* ---- coverage and notes ------------------------------------------------------------------------------------------------------ */
-
-static void coverage(fb_lines *lines, const fb_report *report)
-{
-    static const int32_t order[] = {FB_INPUT,        FB_FORWARD, FB_LOSS,  FB_LOCAL_GRAD,
-                                    FB_REDUCED_GRAD, FB_UPDATE,  FB_ENTRY, FB_CHECKPOINT};
-    static const char *const names[] = {"input",           "activations",       "loss",
-                                        "local gradients", "reduced gradients", "state after the update",
-                                        "state on entry",  "checkpoints"};
-    fb_phrase covered = {"", 0}, holes = {"", 0};
-    char n[32];
-    if (report->cover_ranks == 0) {
-        fb_lines_add(lines, "Covered", FB_WHY_NAMED, "unknown: %s",
-                     report->has_case ? "the bad step has no end in any ledger that was read" : "no update was applied");
-        return;
-    }
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
-        int level = report->cover.level[order[i]];
-        uint32_t tensors = report->cover.tensors[order[i]];
-        if (level == FB_COVER_NONE) fb_phrase_add(&holes, "%s%s", holes.used ? ", " : "", names[i]);
-        else if (level == FB_COVER_SUMMARY) fb_phrase_add(&covered, "%s%s (summary)", covered.used ? ", " : "", names[i]);
-        else if (level == FB_COVER_FULL && tensors < 2) fb_phrase_add(&covered, "%s%s", covered.used ? ", " : "", names[i]);
-        else {
-            fb_phrase_add(&covered, "%s%s (%s%s)", covered.used ? ", " : "", names[i],
-                          level == FB_COVER_FULL ? "all " : "in part: ", fb_thousands(tensors, n));
-        }
-    }
-    fb_phrase_add(&covered, "%s on %llu of ", covered.used ? "" : "nothing", (unsigned long long)report->cover_ranks);
-    if (report->world > 0) fb_phrase_add(&covered, "%d rank%s", report->world, fb_plural((uint64_t)report->world));
-    else fb_phrase_add(&covered, "unknown ranks");
-    if (report->cover.exempt) fb_phrase_add(&covered, "; exempt by declaration: %u", report->cover.exempt);
-    if (holes.used) fb_phrase_add(&covered, ". Not covered: %s", holes.text);
-    fb_lines_add(lines, "Covered", FB_WHY_NAMED, "%s", covered.text);
-}
+/* ---- notes ------------------------------------------------------------------------------------------------------ */
 
 static void notes(fb_lines *lines, const char *label, const fb_notes *list)
 {
@@ -412,53 +396,19 @@ static void case_text(fb_lines *lines, const fb_report *report)
     fb_why_resume(lines, report, "5 Resume", FB_WHY_NUMBERED);
     fb_lines_blank(lines);
     fb_why_cause(lines, report);
-    coverage(lines, report);
+    fb_why_coverage(lines, report);
+    if (report->noted[0] && !(report->located && report->located->count)) {
+        fb_lines_add(lines, "Noted", FB_WHY_NAMED,
+                     "by the run when it located this case; its locate.json is not there to prove it: %s", report->noted);
+    }
+    if (report->left_out)
+        fb_lines_add(lines, "Left out", FB_WHY_NAMED, "%lld sample%s in this attempt", (long long)report->left_out,
+                     fb_plural((uint64_t)report->left_out));
     if (report->case_folder[0]) fb_lines_add(lines, "Case", FB_WHY_NAMED, "%s", report->case_folder);
     else fb_lines_add(lines, "Case", FB_WHY_NAMED, "%s has no folder; this was put together from the ledgers", report->case_id);
     if (report->case_folder[0] && report->rebuilt)
         fb_lines_add(lines, "Note", FB_WHY_NAMED, "the case folder is incomplete; the ledgers filled the rest");
     other_cases(lines, report);
-}
-
-/* The most and the fewest steps that a rank recorded, of those that recorded any. */
-static uint64_t most_steps(const fb_report *report, uint64_t *fewest)
-{
-    uint64_t steps = 0;
-    *fewest = UINT64_MAX;
-    for (uint64_t i = 0; i < report->rank_count; i++) {
-        if (report->ranks[i].steps > steps) steps = report->ranks[i].steps;
-        if (report->ranks[i].steps && report->ranks[i].steps < *fewest) *fewest = report->ranks[i].steps;
-    }
-    return steps;
-}
-
-static void steps_text(fb_lines *lines, const fb_report *report, const char *label)
-{
-    uint64_t fewest, steps = most_steps(report, &fewest), applied = 0, gated = 0, probing = 0, read = 0, duration = 0, guard = 0;
-    char a[32], b[32], c[32];
-    fb_phrase phrase = {"", 0};
-    for (uint64_t i = 0; i < report->rank_count; i++) {
-        const fb_report_rank *rank = &report->ranks[i];
-        read += (uint64_t)(rank->steps > 0);
-        applied += rank->applied;
-        gated += rank->gated;
-        duration += rank->duration_ns;
-        guard += rank->guard_ns;
-        if (rank->probing > probing) probing = rank->probing;
-    }
-    if (steps == 0) {
-        fb_lines_add(lines, label, FB_WHY_NAMED, "no step of any rank");
-        return;
-    }
-    if (fewest < steps) fb_phrase_add(&phrase, "%s to ", fb_thousands(fewest, a));
-    fb_phrase_add(&phrase, "%s step%s on %llu of ", fb_thousands(steps, a), fb_plural(steps), (unsigned long long)read);
-    if (report->world > 0) fb_phrase_add(&phrase, "%d rank%s", report->world, fb_plural((uint64_t)report->world));
-    else fb_phrase_add(&phrase, "an unknown number of ranks");
-    fb_phrase_add(&phrase, "; %s of %s applied updates had a clean vote over all gradients", fb_thousands(gated, b),
-                  fb_thousands(applied, c));
-    if (probing) fb_phrase_add(&phrase, "; %s probing skip%s of the loss scale", fb_thousands(probing, a), fb_plural(probing));
-    if (duration) fb_phrase_add(&phrase, "; the guard took %.2f %% of the time", 100.0 * (double)guard / (double)duration);
-    fb_lines_add(lines, label, FB_WHY_NAMED, "%s", phrase.text);
 }
 
 fb_status fb_report_why_text(const fb_report *report, int columns, int colour, char **text, fb_error *err)
@@ -471,8 +421,8 @@ fb_status fb_report_why_text(const fb_report *report, int columns, int colour, c
         notes(&lines, "Missing", &report->undecided);
     } else {
         notes(&lines, "Undecided", &report->undecided);
-        steps_text(&lines, report, report->status == FB_WHY_CLEAN ? "Clean" : "Recorded");
-        coverage(&lines, report);
+        fb_why_steps(&lines, report, report->status == FB_WHY_CLEAN ? "Clean" : "Recorded");
+        fb_why_coverage(&lines, report);
         fb_why_resume(&lines, report, "Resume", FB_WHY_NAMED);
     }
     notes(&lines, "Note", &report->notes);

@@ -457,6 +457,28 @@ static void test_located__an_update_before_may_be_what_made_a_bad_state(void **s
     end(&w, report);
 }
 
+/* What the run noted stands in for a file that is lost, and is called what it is: not proven any more. */
+static void test_located__a_lost_file_leaves_what_the_run_noted(void **state)
+{
+    told_text t = usual();
+    world w;
+    fb_report *report;
+    fb_error err;
+    (void)state;
+    begin(&w);
+    assert_int_equal(fb_run_note_located(w.rank[1].run, "a1-000003", "softmax of h.1.attn made it", &err), FB_OK);
+    assert_int_equal(fb_run_note_located(w.rank[1].run, "a1-000001", "log of h.0.mlp made it", &err), FB_OK);
+    report = load(&w);
+    assert_true(shows(report, "its locate.json is not there to prove it: softmax of h.1.attn made it"));
+    assert_false(shows(report, "log of"));
+    assert_false(shows(report, "\"operator\": \"softmax\""));
+    fb_report_free(report);
+    write_told(&w, ".", &t);
+    report = load(&w);
+    assert_false(shows(report, "to prove it"));
+    end(&w, report);
+}
+
 static void test_located__samples_are_left_out_only_where_the_cause_is_in_the_data(void **state)
 {
     told_text t = usual();
@@ -651,6 +673,7 @@ int main(void)
         cmocka_unit_test(test_located__two_proven_places_are_no_place),
         cmocka_unit_test(test_located__what_came_of_a_bad_batch_belongs_to_the_batch),
         cmocka_unit_test(test_located__an_update_before_may_be_what_made_a_bad_state),
+        cmocka_unit_test(test_located__a_lost_file_leaves_what_the_run_noted),
         cmocka_unit_test(test_located__samples_are_left_out_only_where_the_cause_is_in_the_data),
         cmocka_unit_test(test_located__a_bundle_is_called_unchanged_only_after_it_was_read),
         cmocka_unit_test(test_located__every_failing_allocation_is_told_or_survived),
