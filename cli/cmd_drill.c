@@ -3,25 +3,32 @@
  * on and kept out of the state. Any difference fails.
  */
 #include <errno.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/status.h"
 #include "cli.h"
 #include "drill.h"
+#include "drill_all.h"
 
 static const char HELP[] =
-    "usage: firstbad drill [options]\n\n"
+    "usage: firstbad drill [options]\n"
+    "       firstbad drill --all [--seeds N] [--jobs N] [options]\n\n"
     "Trains the built-in GPT on real text on several MPI ranks, once for each scenario, with a fault planted where\n"
     "the truth is known, and compares: found at that step, rank and boundary; placed to tensor and index; the same\n"
     "action on every rank; parameters and optimizer state unchanged, by digest. Healthy runs must stay silent.\n\n"
-    "  --ranks N          MPI ranks (4)\n"
-    "  --only LIST        scenarios by number or name, parted by commas\n"
+    "With --all: some 70 faults that arise by arithmetic, and as many healthy trainings, each on several seeds; scored by\n"
+    "step, spread, rank, module, operator, cause, smallest batch and replays (docs/drill.md).\n\n"
+    "  --all              the fault benchmark\n"
+    "  --seeds N          of --all, for each of them (3)\n"
+    "  --jobs N           of --all, runs at a time (processors / ranks)\n"
+    "  --ranks N          MPI ranks (4; with --all 2)\n"
+    "  --only LIST        scenarios by number or name, parted by commas; with --all faults by name\n"
     "  --list             name them and end\n"
     "  --precision P      fp32 or bf16, for the scenarios that have none of their own (fp32)\n"
     "  --dir DIR          keep the run folders there; without it they lie in a temporary folder, and when all passed only\n"
@@ -32,11 +39,6 @@ static const char HELP[] =
     "  --json             one JSON object on standard output\n\n"
     "Exit codes: 0 all passed, 1 a line failed, 2 wrong use, 3 no trainer, no mpirun, no folder, or\n"
     "the table could not be written, 128 + N ended by signal N.\n";
-
-typedef struct drill_options {
-    const char *ranks, *only, *precision, *dir, *trainer;
-    int list, keep, verbose, json;
-} drill_options;
 
 enum {
     SCENARIOS_MAX = 64,
@@ -139,14 +141,6 @@ static int make_dir(const drill_options *options, drill_settings *settings)
     if (mkdtemp(settings->dir)) return 1;
     cli_error("make a temporary folder %s: %s", settings->dir, strerror(errno));
     return 0;
-}
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *walk)
-{
-    (void)info;
-    (void)type;
-    (void)walk;
-    return remove(path);
 }
 
 /* A word as a shell takes it, in quotes where it needs them. */
@@ -295,7 +289,7 @@ static void forget(drill_result *const results[SCENARIOS_MAX], const drill_setti
 {
     char twin[FB_OS_PATH_MAX + 8], again[FB_OS_PATH_MAX + 8], saves[FB_OS_PATH_MAX];
     if (all) {
-        (void)nftw(settings->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        drill_remove(settings->dir);
         return;
     }
     for (int i = 0; results[drill_headline] && i < drill_scenario_count; i++) {
@@ -303,13 +297,13 @@ static void forget(drill_result *const results[SCENARIOS_MAX], const drill_setti
         (void)snprintf(twin, sizeof twin, "%s.twin", results[i]->log);
         (void)snprintf(again, sizeof again, "%s.again", results[i]->log);
         drill_saves_folder(results[i], saves);
-        (void)nftw(saves, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        drill_remove(saves);
         (void)unlink(again);
-        (void)nftw(results[i]->job.folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+        drill_remove(results[i]->job.folder);
         (void)unlink(results[i]->log);
         (void)unlink(twin);
     }
-    if (!results[drill_headline]) (void)nftw(settings->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    if (!results[drill_headline]) drill_remove(settings->dir);
 }
 
 static int drill(const unsigned char chosen[SCENARIOS_MAX], const drill_options *options, const drill_settings *settings,
@@ -362,19 +356,28 @@ static void forget_environment(void)
 /* -1: go on. */
 static int read_options(int argc, char **argv, drill_options *given, drill_settings *settings)
 {
-    const cli_option options[] = {{"--ranks", NULL, &given->ranks},         {"--only", NULL, &given->only},
-                                  {"--precision", NULL, &given->precision}, {"--dir", NULL, &given->dir},
-                                  {"--trainer", NULL, &given->trainer},     {"--list", &given->list, NULL},
-                                  {"--keep", &given->keep, NULL},           {"--verbose", &given->verbose, NULL},
-                                  {"--json", &given->json, NULL},           {NULL, NULL, NULL}};
+    const cli_option options[] = {{"--ranks", NULL, &given->ranks},
+                                  {"--only", NULL, &given->only},
+                                  {"--precision", NULL, &given->precision},
+                                  {"--dir", NULL, &given->dir},
+                                  {"--trainer", NULL, &given->trainer},
+                                  {"--list", &given->list, NULL},
+                                  {"--keep", &given->keep, NULL},
+                                  {"--verbose", &given->verbose, NULL},
+                                  {"--json", &given->json, NULL},
+                                  {"--all", &given->all, NULL},
+                                  {"--seeds", NULL, &given->seeds},
+                                  {"--jobs", NULL, &given->jobs},
+                                  {NULL, NULL, NULL}};
     const char *command[COMMAND_WORDS];
-    long long ranks = 4;
+    long long ranks, seeds = 3, jobs;
     int words, code;
     if (!cli_parse(argc, argv, options, HELP, command, COMMAND_WORDS, &words, &code)) return code;
     if (words) {
         cli_error("a drill runs the built-in trainer; to drill a command of your own, '%s', is not built", command[0]);
         return CLI_USAGE;
     }
+    ranks = given->all ? 2 : 4;
     if (given->ranks && !cli_number("--ranks", given->ranks, 2, &ranks)) return CLI_USAGE;
     if (ranks > DRILL_RANKS_MAX) {
         cli_error("--ranks goes up to %d", DRILL_RANKS_MAX);
@@ -385,6 +388,25 @@ static int read_options(int argc, char **argv, drill_options *given, drill_setti
                   "and healthy-fp16 drill it");
         return CLI_USAGE;
     }
+    if (!given->all && (given->seeds || given->jobs)) {
+        cli_error("%s belongs to --all", given->seeds ? "--seeds" : "--jobs");
+        return CLI_USAGE;
+    }
+    if (given->all && given->precision) {
+        cli_error("with --all each fault has its own precision");
+        return CLI_USAGE;
+    }
+    jobs = sysconf(_SC_NPROCESSORS_ONLN) / ranks;
+    if (jobs < 1) jobs = 1;
+    if (jobs > DRILL_JOBS_MAX) jobs = DRILL_JOBS_MAX;
+    if (given->seeds && !cli_number("--seeds", given->seeds, 1, &seeds)) return CLI_USAGE;
+    if (given->jobs && !cli_number("--jobs", given->jobs, 1, &jobs)) return CLI_USAGE;
+    if (seeds > DRILL_SEEDS_MAX || jobs > DRILL_JOBS_MAX) {
+        cli_error("--seeds goes up to %d, --jobs up to %d", DRILL_SEEDS_MAX, DRILL_JOBS_MAX);
+        return CLI_USAGE;
+    }
+    settings->seeds = (int32_t)seeds;
+    settings->jobs = (int32_t)jobs;
     settings->ranks = (int32_t)ranks;
     settings->precision = given->precision;
     return -1;
@@ -400,13 +422,13 @@ int fb_cmd_drill(int argc, char **argv)
     memset(&options, 0, sizeof options);
     memset(&settings, 0, sizeof settings);
     if ((code = read_options(argc, argv, &options, &settings)) >= 0) return code;
-    if (options.list) return print_list();
-    if (!choose(options.only, chosen)) return CLI_USAGE;
+    if (options.list) return options.all ? drill_all_list() : print_list();
+    if (!options.all && !choose(options.only, chosen)) return CLI_USAGE;
     if (!find_trainer(options.trainer, trainer) || !find_launcher(&settings.oversubscribe) || !make_dir(&options, &settings))
         return CLI_UNREADABLE;
     settings.trainer = trainer;
     say_again(argc, argv, again);
     forget_environment();
     process_catch_interrupts();
-    return drill(chosen, &options, &settings, again);
+    return options.all ? drill_all_run(&options, &settings, again) : drill(chosen, &options, &settings, again);
 }

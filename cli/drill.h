@@ -6,11 +6,13 @@
  *   drill_judge.c   compare with the truth; every difference is a sentence, and any sentence fails the line
  *   drill_print.c   lines, summary, JSON
  *   cmd_drill.c     options and the loop
+ * `firstbad drill --all` is another list, in drill_all.h.
  */
 #ifndef CLI_DRILL_H
 #define CLI_DRILL_H
 
 #include "drill_ledger.h"
+#include "drill_shared.h"
 #include "run_job.h"
 
 /* How a scenario comes to its fault, and so what is expected of it. */
@@ -33,7 +35,7 @@ enum {
 };
 
 enum { DRILL_EVERY_RANK = -1, DRILL_ANY_RANK = -2 };
-enum { DRILL_WORDS = 64, DRILL_DIFFERENCES = 24, DRILL_TEXT = 256, DRILL_SAVE_EVERY = 8, DRILL_SAVE_OFTEN = 4 };
+enum { DRILL_DIFFERENCES = 24, DRILL_TEXT = 256, DRILL_SAVE_EVERY = 8, DRILL_SAVE_OFTEN = 4 };
 #define DRILL_ANY_INDEX UINT64_MAX
 
 typedef struct drill_scenario {
@@ -68,22 +70,14 @@ extern const int drill_scenario_count;
 /* Index of the scenario that is shown in full. */
 extern const int drill_headline;
 
-typedef struct drill_settings {
-    int32_t ranks;
-    const char *trainer, *precision;
-    char dir[FB_OS_PATH_MAX];
-    int oversubscribe; /* the launcher knows that option */
-} drill_settings;
-
 /* What came of one scenario. */
 typedef struct drill_result {
     const drill_scenario *scenario;
     int number; /* in the list, from 1 */
     run_job job;
     run_job_options options;
-    char *words[DRILL_WORDS];
-    char text[3 * FB_OS_PATH_MAX]; /* the words' bytes */
-    char log[FB_OS_PATH_MAX];      /* the trainer's own words */
+    drill_words words;
+    char log[FB_OS_PATH_MAX]; /* the trainer's own words */
     drill_world world;
     int64_t ms;
     int64_t truth_step; /* scenario->step, or what twin or killer said; -1 unknown */

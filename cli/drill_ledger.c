@@ -102,6 +102,7 @@ static int take_verdict(drill_rank *rank, const fb_log_record *record)
     verdict->action = rec.action;
     verdict->unanimous = rec.unanimous;
     verdict->fault = rec.fault;
+    verdict->reason = rec.reason;
     verdict->first_rank = rec.first_rank;
     verdict->first_boundary = rec.first_boundary;
     verdict->first_micro_step = rec.first_micro_step;

@@ -19,7 +19,7 @@ typedef struct drill_step {
 
 typedef struct drill_verdict {
     int64_t step, words[4];
-    int32_t vote, action, unanimous, fault, first_rank, first_boundary, first_micro_step, consecutive_skips;
+    int32_t vote, action, unanimous, fault, reason, first_rank, first_boundary, first_micro_step, consecutive_skips;
     char case_id[DRILL_CASE];
 } drill_verdict;
 

@@ -28,31 +28,6 @@ void drill_differs(drill_result *result, const char *format, ...)
 
 /* ---- the command ------------------------------------------------------------------------------------------------------------- */
 
-/* 0 when there is no room. */
-static int add_words(drill_result *result, int *count, size_t *used, const char *text)
-{
-    char *save = NULL;
-    size_t bytes = strlen(text) + 1;
-    if (*used + bytes > sizeof result->text) return 0;
-    char *copy = memcpy(result->text + *used, text, bytes);
-    *used += bytes;
-    for (char *word = strtok_r(copy, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
-        if (*count + 1 >= DRILL_WORDS) return 0;
-        result->words[(*count)++] = word;
-    }
-    return 1;
-}
-
-/* A path may hold blanks: it is one word. */
-static int add_path(drill_result *result, int *count, size_t *used, const char *path)
-{
-    size_t bytes = strlen(path) + 1;
-    if (*used + bytes > sizeof result->text || *count + 1 >= DRILL_WORDS) return 0;
-    result->words[(*count)++] = memcpy(result->text + *used, path, bytes);
-    *used += bytes;
-    return 1;
-}
-
 void drill_saves_folder(const drill_result *result, char out[FB_OS_PATH_MAX])
 {
     (void)snprintf(out, FB_OS_PATH_MAX, "%.*s-checkpoints", (int)(strlen(result->log) - strlen(".log")), result->log);
@@ -63,8 +38,7 @@ int drill_command(drill_result *result, const drill_settings *settings, const ch
 {
     const drill_scenario *scenario = result->scenario;
     char ranks[32], steps[48], saving[48], precision[32] = "", saves[FB_OS_PATH_MAX];
-    int count = 0;
-    size_t used = 0;
+    drill_words *words = &result->words;
     (void)snprintf(saving, sizeof saving, "--save-every %d --out",
                    scenario->how == DRILL_SAVED ? DRILL_SAVE_OFTEN : DRILL_SAVE_EVERY);
     drill_saves_folder(result, saves);
@@ -72,14 +46,13 @@ int drill_command(drill_result *result, const drill_settings *settings, const ch
     (void)snprintf(steps, sizeof steps, "--steps %" PRId64, scenario->steps);
     if (settings->precision && !scenario->any_precision)
         (void)snprintf(precision, sizeof precision, "--precision %s", settings->precision);
-    memset(result->words, 0, sizeof result->words);
-    return add_words(result, &count, &used, settings->oversubscribe ? "mpirun --oversubscribe" : "mpirun") &&
-           add_words(result, &count, &used, ranks) && add_path(result, &count, &used, settings->trainer) &&
-           add_words(result, &count, &used, "--layers 4 --channels 32 --heads 4 --block 32 --batch 1 --log-every 1") &&
-           add_words(result, &count, &used, steps) && add_words(result, &count, &used, precision) &&
-           add_words(result, &count, &used, scenario->arguments ? scenario->arguments : "") &&
-           add_words(result, &count, &used, more) &&
-           (!scenario->saves || (add_words(result, &count, &used, saving) && add_path(result, &count, &used, saves)));
+    memset(words, 0, sizeof *words);
+    return drill_add_words(words, settings->oversubscribe ? "mpirun --oversubscribe" : "mpirun") && drill_add_words(words, ranks) &&
+           drill_add_path(words, settings->trainer) &&
+           drill_add_words(words, "--layers 4 --channels 32 --heads 4 --block 32 --batch 1 --log-every 1") &&
+           drill_add_words(words, steps) && drill_add_words(words, precision) &&
+           drill_add_words(words, scenario->arguments ? scenario->arguments : "") && drill_add_words(words, more) &&
+           (!scenario->saves || (drill_add_words(words, saving) && drill_add_path(words, saves)));
 }
 
 static void make_plant(drill_result *result)
@@ -123,7 +96,7 @@ int drill_run_plain(drill_result *result, const char *path)
     const fb_os *os = fb_os_posix();
     int64_t fd = fb_os_open(os, path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     fb_pair env[] = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
-    int why = fd < 0 ? (int)-fd : process_start(&child, result->words, env, geteuid() == 0 ? 2 : 0, (int)fd);
+    int why = fd < 0 ? (int)-fd : process_start(&child, result->words.at, env, geteuid() == 0 ? 2 : 0, (int)fd);
     if (fd >= 0) (void)os->close(os->ctx, (int)fd);
     if (why) {
         drill_differs(result, "a training without firstbad could not be started: %s", strerror(why));
@@ -217,7 +190,7 @@ static void start_and_wait(drill_result *result, const drill_settings *settings)
         drill_differs(result, "%.200s", err.message);
     } else {
         int why = run_job_start(&result->job);
-        if (why) drill_differs(result, "start %s: %s", result->words[0], strerror(why));
+        if (why) drill_differs(result, "start %s: %s", result->words.at[0], strerror(why));
         else wait_for_end(result, settings);
         run_job_close(&result->job);
         if (drill_world_read(&result->world, result->job.ledger, settings->ranks, &err) != FB_OK)
@@ -240,7 +213,7 @@ void drill_run(drill_result *result, const drill_settings *settings)
     result->options.run_id = name;
     result->options.on_bad = scenario->on_bad ? scenario->on_bad : "skip";
     result->options.max_skips = scenario->max_skips;
-    result->options.command = result->words;
+    result->options.command = result->words.at;
     make_plant(result);
     if (drill_command(result, settings, "")) start_and_wait(result, settings);
     else drill_differs(result, "the command is too long");
