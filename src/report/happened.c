@@ -90,7 +90,9 @@ static void place_of_operator(sentence *out, const fb_report *report, const fb_t
                                                             : direction;
     char name[NAME_SHOWN + 4];
     int32_t rank = told->file.location.rank;
+    int of_batch = told->of != told->explains;
     add_when(out, report, told->file.step, place.micro_step);
+    if (of_batch) add(out, " the batch of rank %d was bad, and", report->findings[told->of].rec.rank);
     add(out, " %s", clipped(place.op, name));
     if (part[0]) add(out, " in the %s%s", part, place.module[0] ? " of" : "");
     else if (place.module[0]) add(out, " in");
@@ -98,7 +100,7 @@ static void place_of_operator(sentence *out, const fb_report *report, const fb_t
     if (place.source[0]) add(out, " (%s)", clipped(place.source, name));
     add(out, " made %s", fb_kind_noun(told->file.location.kind));
     if (rank >= 0) add(out, " on rank %d", rank);
-    add(out, ", though nothing that it read was bad");
+    if (!of_batch) add(out, ", though nothing that it read was bad");
     if (told->file.chain.total > 1) {
         if (told->file.step != report->step) add(out, ", and at step %lld it was found in ", (long long)report->step);
         else add(out, ", and it reached ");

@@ -148,12 +148,14 @@ static void say_entry(const fb_told *told, fb_phrase *phrase)
                   told->file.cause.rule == FB_RULE_BATCH ? "in the batch" : "before the step began");
 }
 
-static void say_operator(const fb_locate_file *file, fb_phrase *phrase)
+static void say_operator(const fb_told *told, fb_phrase *phrase)
 {
-    uint32_t carried = file->chain.total > 2 ? file->chain.total - 2 : 0;
-    fb_phrase_add(phrase, "it read nothing bad and made %s", fb_kind_noun(file->location.kind));
-    if (file->chain.total < 2) fb_phrase_add(phrase, ", which is what was found");
-    else if (carried == 0) fb_phrase_add(phrase, "; the finding was made of that");
+    const fb_locate_file *file = &told->file;
+    uint32_t carried = file->chain.total > 1 ? file->chain.total - 1 : 0;
+    /* Of a bad batch it may have read a token that does not exist, which is finite and bad. */
+    fb_phrase_add(phrase, "it %smade %s", told->of == told->explains ? "read nothing bad and " : "",
+                  fb_kind_noun(file->location.kind));
+    if (carried == 0) fb_phrase_add(phrase, ", which is what was found");
     else fb_phrase_add(phrase, "; %u operator%s carried it on to the finding", carried, fb_plural(carried));
 }
 
@@ -167,7 +169,7 @@ void fb_why_location(const fb_report *report, fb_phrase *phrase)
         return;
     }
     switch (located->found) {
-    case FB_LOCATED_OPERATOR: say_operator(&told->file, phrase); break;
+    case FB_LOCATED_OPERATOR: say_operator(told, phrase); break;
     case FB_LOCATED_SET:
         fb_phrase_add(phrase, "%u operators made it, independently of each other: ", told->file.candidates.total);
         say_candidates(&told->file.candidates, phrase);
