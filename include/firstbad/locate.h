@@ -126,14 +126,15 @@ typedef struct fb_replay_request {
     uint32_t number;       /* counts replays of this incident from 1 */
     int32_t as_rank;       /* -1: each its own */
     const char *precision; /* "fp32", ...; NULL: as it was */
-    /* Rows (samples) of the finding's micro-step to keep on the rank that has the finding, ascending; NULL: all. The random stream
-       and the positions of a row stay those it had. A trainer that cannot leave out rows answers FB_E_UNSUPPORTED. */
+    /* Rows (samples) of the finding's micro-step to keep on rank `rows_rank`, ascending; NULL: all. The random stream and the
+       positions of a row stay those it had. A trainer that cannot leave out rows answers FB_E_UNSUPPORTED. */
     const uint32_t *rows;
     uint32_t row_count;
     uint32_t column_count; /* of `keep` */
     /* [row_count x column_count] 1: this token stays; 0: it is replaced by one that does no harm, and
      * its label is ignored. NULL: all stay */
     const uint8_t *keep;
+    int32_t rows_rank; /* with `rows`: that of fb_locate_result */
 } fb_replay_request;
 
 /**
@@ -188,7 +189,7 @@ typedef struct fb_locate_config {
     const char *finding_module, *finding_tensor;
     int32_t strategy;            /* FB_LOCATE_SWEEP, FB_LOCATE_BISECT */
     uint32_t probes_max;         /* tensors that one replay looks at; 0: any number */
-    uint32_t replays_max;        /* of the search; 0: 64 */
+    uint32_t replays_max;        /* of the search; 0: 64, or, with a bound on probes, the most that it can need (docs/design) */
     uint32_t times;              /* n of "k of n"; 0: 3 */
     uint32_t tests_max;          /* replays that minimising may take; 0: 200 */
     uint64_t evidence_bytes_max; /* of l3/ on one rank; 0: 64 MiB */
@@ -207,7 +208,7 @@ typedef struct fb_locate_config {
     /* Differences between the run and its replays that the trainer knows of, one sentence each: "4 ranks became 1". */
     const char *const *differences;
     uint32_t difference_count;
-    uint32_t reserved2;
+    int32_t finding_injected; /* 1: the guard planted it (first_bad.json: "injected"), which no replay does again */
 } fb_locate_config;
 #define FB_LOCATE_CONFIG_INIT                                                                                                     \
     {                                                                                                                             \
@@ -219,7 +220,7 @@ typedef struct fb_locate_config {
 enum {
     FB_LOCATED_NOTHING = 0,
     FB_LOCATED_OPERATOR = 1,       /* one, with a witness */
-    FB_LOCATED_SET = 2,            /* several, independent of each other, each with a witness */
+    FB_LOCATED_SET = 2,            /* several, none of which comes after another, each with a witness */
     FB_LOCATED_INTERVAL = 3,       /* it is among the candidates */
     FB_LOCATED_ENTRY = 4,          /* bad before the step, or in the batch: no operator is blamed */
     FB_LOCATED_NOT_REPRODUCED = 5, /* 0 of n */
@@ -262,10 +263,14 @@ typedef struct fb_locate_result {
     /* The smallest batch that reproduces: rows, and for each of them which tokens. Owned by the result; see fb_locate_release. */
     uint32_t *rows;
     uint8_t *keep; /* [rows_needed x columns], NULL: all tokens */
+    /* Whose rows they are: the owner's, where one operator or batch is named that is one rank's; else the finding's rank. */
+    int32_t rows_rank;
+    uint32_t later; /* operators that may have failed by themselves as well, and come after the origin: not first */
 } fb_locate_result;
-#define FB_LOCATE_RESULT_INIT                                                                                                   \
-    {                                                                                                                           \
-        sizeof(fb_locate_result), 0, 0, -1, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, {0}, {0}, {0}, {0}, NULL, NULL \
+#define FB_LOCATE_RESULT_INIT                                                                                                    \
+    {                                                                                                                            \
+        sizeof(fb_locate_result), 0, 0, -1, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, {0}, {0}, {0}, {0}, NULL, NULL, \
+            -1, 0                                                                                                                \
     }
 
 /**

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "evidence/site.h"
+#include "locate/cause_inside.h"
 #include "locate/locate_inside.h"
 #include "locate/locate_json.h"
 
@@ -45,6 +46,7 @@ static fb_status fill(fb_locate *l, fb_error *err)
     r->candidates = l->origin_count;
     r->faithful = l->tried > 0 && !unfaithful;
     r->owner = -1;
+    if (r->rows_rank < 0) r->rows_rank = l->config->finding_rank;
     if (l->origin_count == 0) return status;
     if (l->found == FB_LOCATED_INTERVAL) {
         name_place(l, &l->origins[l->origin_count - 1]);
@@ -64,50 +66,143 @@ static void explain_reason(fb_locate *l)
     if (l->found == FB_LOCATED_NOT_STEADY) fb_locate_note(l, "replays of the same step differ, so nobody is named");
 }
 
-/* ---- one sentence ------------------------------------------------------------------------------------------------------------ */
+/* ---- one paragraph ----------------------------------------------------------------------------------------------------------- */
+
+static void say_origin(const fb_locate *l, const fb_origin *origin, char *out, size_t room)
+{
+    const fb_row *row = &l->row;
+    out[0] = '\0';
+    if (origin->node == FB_FLOW_NONE) {
+        fb_say(out, room, "\"%.80s\" of \"%.120s\", which was there before the step", fb_row_text(row, row->name[origin->tensor]),
+               fb_row_text(row, row->module[origin->tensor]));
+    } else {
+        const fb_row_node *of = &row->node[origin->node];
+        const char *source = fb_row_text(row, of->source);
+        fb_say(out, room, "%.60s of \"%.120s\" (%s, micro-step %d%s%.160s)", fb_row_text(row, of->op), fb_row_text(row, of->module),
+               fb_boundary_name(of->boundary), of->micro_step, source[0] ? ", " : "", source);
+    }
+}
+
+static void say_interval(const fb_locate *l, char *text, size_t room)
+{
+    char first[480], last[480];
+    say_origin(l, &l->origins[0], first, sizeof first);
+    say_origin(l, &l->origins[l->origin_count - 1], last, sizeof last);
+    if (l->origin_count == 1)
+        fb_say(text, room, "It points to %s, but not all of that could be seen, or seen a second time, so it is not named.", last);
+    else
+        fb_say(
+            text, room,
+            "It is one of %u places, from %s to %s; what would tell them apart could not be seen, so none is named and no cause is "
+            "given.",
+            l->origin_count, first, last);
+}
+
+/* The explanation names the operator too, which has just been named. */
+static const char *without_place(const fb_locate *l, const char *because)
+{
+    char place[256];
+    size_t bytes = strlen(fb_say_place(place, sizeof place, &l->witness.place));
+    if (!l->has_witness || strncmp(because, place, bytes) != 0 || because[bytes] != ':' || because[bytes + 1] != ' ') return NULL;
+    return because + bytes + 2;
+}
+
+/* A mask of -Inf that is meant to be there is no bad number, and no finite one either. */
+static const char *what_it_read(const fb_locate *l)
+{
+    const fb_row *row = &l->row;
+    uint32_t node = l->origins[0].node;
+    for (uint64_t e = row->first[node]; e < row->first[node + 1]; e++) {
+        if (l->seen[row->inputs[e]] == FB_SEEN_NEG_INF) return "finite numbers and an intended mask of -Inf";
+    }
+    return "finite numbers";
+}
+
+static void say_operators(const fb_locate *l, char *text, size_t room, const char *because)
+{
+    const fb_locate_result *r = l->result;
+    const char *why = without_place(l, because);
+    char place[480];
+    say_origin(l, &l->origins[0], place, sizeof place);
+    if (r->found == FB_LOCATED_SET)
+        fb_say(text, room, "%u operators failed by themselves, and none of them comes after another. The first: ", r->candidates);
+    fb_say(text, room, "%s read %s on rank %d and made a non-finite \"%.80s\", in %u of %u replays", place, what_it_read(l),
+           r->owner, r->tensor, r->reproduced, r->tried);
+    if (why) fb_say(text, room, ": %s", why);
+    else fb_say(text, room, because[0] ? ". %s" : ".%s", because);
+}
+
+/* What may have gone wrong as well is said, and never named as what was first. */
+static void say_later(const fb_locate *l, char *text, size_t room)
+{
+    enum { SAID = 3 };
+    const fb_row *row = &l->row;
+    uint32_t said = l->later_count < SAID ? l->later_count : SAID;
+    if (said) fb_say(text, room, " The same, or something of its own, may go wrong later at ");
+    for (uint32_t i = 0; i < said; i++) {
+        const fb_row_node *of = &row->node[l->later[i]];
+        const char *between = i == 0 ? "" : i + 1 == said && l->result->later == said ? " and " : ", ";
+        fb_say(text, room, "%s%.60s of \"%.80s\"", between, fb_row_text(row, of->op), fb_row_text(row, of->module));
+    }
+    if (l->result->later > said) fb_say(text, room, " and %u more", l->result->later - said);
+    if (said) fb_say(text, room, ".");
+}
+
+static int planted(const fb_locate *l)
+{
+    return l->config->finding_injected && l->found == FB_LOCATED_NOT_REPRODUCED;
+}
 
 static void say(fb_locate *l, const char *because)
 {
     fb_locate_result *r = l->result;
-    char place[420];
-    snprintf(place, sizeof place, "%.60s of \"%.120s\" (%s, micro-step %d%s%.160s)", r->op, r->module,
-             fb_boundary_name(r->boundary), r->micro_step, r->source[0] ? ", " : "", r->source);
+    char later[640] = "";
+    size_t room;
+    say_later(l, later, sizeof later);
+    room = sizeof r->sentence - strlen(later);
+    r->sentence[0] = '\0';
     switch (l->found) {
     case FB_LOCATED_OPERATOR:
-        snprintf(r->sentence, sizeof r->sentence,
-                 "%s read finite numbers on rank %d and made a non-finite \"%.80s\", %u of %u replays. %s", place, r->owner,
-                 r->tensor, r->reproduced, r->tried, because);
-        break;
-    case FB_LOCATED_SET:
-        snprintf(r->sentence, sizeof r->sentence, "%u operators each made something non-finite by themselves; the first is %s. %s",
-                 r->candidates, place, because);
-        break;
-    case FB_LOCATED_INTERVAL:
-        snprintf(r->sentence, sizeof r->sentence, "It is one of %u operators, the last of which is %s. %s", r->candidates, place,
-                 because);
-        break;
+    case FB_LOCATED_SET: say_operators(l, r->sentence, room, because); break;
+    case FB_LOCATED_INTERVAL: say_interval(l, r->sentence, room); break;
     case FB_LOCATED_ENTRY:
-        snprintf(r->sentence, sizeof r->sentence,
-                 "\"%.80s\" of \"%.120s\" was non-finite before the first operator ran; no operator is blamed. %s", r->tensor,
-                 r->module, because);
+        fb_say(r->sentence, room, "\"%.80s\" of \"%.120s\" was non-finite before the first operator ran; no operator is blamed. %s",
+               r->tensor, r->module, because);
         break;
     case FB_LOCATED_NOT_REPRODUCED:
-        snprintf(r->sentence, sizeof r->sentence, "The finding did not come again in %u replays. %s", r->tried, because);
+        if (planted(l)) fb_say(r->sentence, room, "%s", because);
+        else fb_say(r->sentence, room, "The finding did not come again in %u replays. %s", r->tried, because);
         break;
     case FB_LOCATED_NOT_STEADY:
-        snprintf(r->sentence, sizeof r->sentence,
-                 "The finding came again in %u of %u replays, which differ, so nobody is named. %s", r->reproduced, r->tried,
-                 because);
+        fb_say(r->sentence, room, "The finding came again in %u of %u replays, which differ, so nobody is named. %s", r->reproduced,
+               r->tried, because);
         break;
     case FB_LOCATED_UNDECIDED:
-        snprintf(r->sentence, sizeof r->sentence, "It cannot be told where the finding comes from: %s.",
-                 l->notes[0] ? l->notes : "nothing was seen");
+        fb_say(r->sentence, room, "It cannot be told where the finding comes from: %s.",
+               l->notes[0] ? l->notes : "nothing was seen");
         break;
     default:
-        snprintf(r->sentence, sizeof r->sentence, "The finding came again in %u of %u replays; its origin was not looked for.",
-                 r->reproduced, r->tried);
+        fb_say(r->sentence, room, "The finding came again in %u of %u replays; its origin was not looked for.", r->reproduced,
+               r->tried);
         break;
     }
+    fb_say(r->sentence, sizeof r->sentence, "%s", later);
+}
+
+/* Nothing failed by itself: the guard was asked to plant it, and a replay, which has no guard, does not. */
+static void explain_planted(const fb_locate *l, fb_cause *cause)
+{
+    memset(cause, 0, sizeof *cause);
+    cause->row = cause->sample = cause->sample_id = -1;
+    cause->rule = FB_RULE_NONE;
+    cause->class_number = FB_CAUSE_UNKNOWN;
+    cause->certain = 1;
+    FB_EXPLAIN(
+        cause,
+        "The finding was planted by the guard, as it was asked to (--inject). A replay runs without it, so it did not come again "
+        "in %u replays; nothing is wrong with the training.",
+        l->tried);
+    fb_say(cause->fix, sizeof cause->fix, "Nothing needs to be repaired; run it without --inject.");
 }
 
 /* The writer judges, for it has the values; the others are told. */
@@ -121,6 +216,7 @@ static fb_status judge(fb_locate *l, int32_t writer, fb_cause *cause, fb_error *
         fb_cause_facts facts;
         fb_cause_facts_of(&facts, l->config, r, &l->witness);
         fb_cause_judge(&facts, cause);
+        if (planted(l)) explain_planted(l, cause);
         told[0] = cause->rule;
         told[1] = cause->class_number;
     }
@@ -133,7 +229,7 @@ static fb_status judge(fb_locate *l, int32_t writer, fb_cause *cause, fb_error *
 
 /* ---- the file ---------------------------------------------------------------------------------------------------------------- */
 
-/* Sample ids of the rows that were left: of the finding's rank, which need not be the one that writes. ids: [rows]. */
+/* Sample ids of the rows that were left: of rank rows_rank, which need not be the one that writes. ids: [rows]. */
 static fb_status share_samples(fb_locate *l, int64_t *ids, uint32_t rows, fb_error *err)
 {
     for (uint32_t i = 0; i < rows; i++) {
@@ -141,14 +237,14 @@ static fb_status share_samples(fb_locate *l, int64_t *ids, uint32_t rows, fb_err
         fb_status status;
         halves[0] = l->config->sample_ids ? (int32_t)(l->config->sample_ids[i] >> 32) : 0;
         halves[1] = l->config->sample_ids ? (int32_t)(uint32_t)l->config->sample_ids[i] : 0;
-        status = fb_ranks_from(&l->ranks, l->config->finding_rank, halves, 2, err);
+        status = fb_ranks_from(&l->ranks, l->result->rows_rank, halves, 2, err);
         if (status != FB_OK) return status;
         ids[i] = (int64_t)((uint64_t)(uint32_t)halves[0] << 32 | (uint32_t)halves[1]);
     }
     return FB_OK;
 }
 
-/* The configuration as the writer needs it: the batch that was made small is that of the finding's rank. */
+/* The configuration as the writer needs it, with the batch of the rank whose rows were made few. */
 static fb_status share_batch(fb_locate *l, fb_locate_config *config, int64_t **ids, fb_error *err)
 {
     int32_t batch[3];
@@ -159,7 +255,7 @@ static fb_status share_batch(fb_locate *l, fb_locate_config *config, int64_t **i
     batch[0] = (int32_t)config->rows;
     batch[1] = (int32_t)config->columns;
     batch[2] = config->sample_ids != NULL;
-    if ((status = fb_ranks_from(&l->ranks, config->finding_rank, batch, 3, err)) != FB_OK) return status;
+    if ((status = fb_ranks_from(&l->ranks, l->result->rows_rank, batch, 3, err)) != FB_OK) return status;
     if (batch[2]) *ids = fb_calloc((size_t)batch[0], sizeof **ids);
     status = batch[2] && !*ids ? fb_fail(err, FB_E_NOMEM, "locate: no memory for %d sample ids", batch[0]) : FB_OK;
     status = fb_ranks_agree(&l->ranks, status, err);

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 
+/* What an unbounded search may take: it needs some 4 + log2 L, and one for each place that cannot be told. */
 enum { RECORD_TRIES = 2, SEARCH_REPLAYS = 64 };
 
 /* ---- the first replay -------------------------------------------------------------------------------------------------------- */
@@ -176,6 +177,17 @@ static fb_status ask_all(fb_locate *l, fb_search *search, fb_error *err)
     return status;
 }
 
+/* With p probes a replay each tensor is looked at twice at most, p - 1 at a time beside the finding: search/bisect.h has the sum. A
+   budget below that would end searches that were going to name somebody. */
+static uint32_t replays_for(const fb_locate *l)
+{
+    uint64_t each = l->config->probes_max > 1 ? l->config->probes_max - 1 : 1;
+    uint64_t most = SEARCH_REPLAYS;
+    if (l->config->replays_max) return l->config->replays_max;
+    if (l->config->probes_max) most += (2 * (uint64_t)l->row.tensors + 2 + each - 1) / each;
+    return most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
+}
+
 fb_status fb_locate_search(fb_locate *l, fb_error *err)
 {
     const fb_locate_config *config = l->config;
@@ -186,7 +198,7 @@ fb_status fb_locate_search(fb_locate *l, fb_error *err)
     options.finding = l->finding;
     options.strategy = config->strategy == FB_LOCATE_BISECT ? FB_SEARCH_BISECT : FB_SEARCH_SWEEP;
     options.probes_max = config->probes_max;
-    options.replays_max = config->replays_max ? config->replays_max : SEARCH_REPLAYS;
+    options.replays_max = replays_for(l);
     options.repeats = l->times;
     status = fb_ranks_agree(&l->ranks, fb_search_open(&search, &l->row.flow, &options, err), err);
     if (status == FB_OK) status = ask_all(l, search, err);

@@ -56,6 +56,8 @@ typedef struct fb_locate {
     uint32_t chain_count;
     uint32_t *swallowed; /* nodes */
     uint32_t swallowed_count;
+    uint32_t *later; /* nodes, the first of them */
+    uint32_t later_count;
 
     uint8_t *in_module;     /* [origin + 1] */
     uint32_t *module_nodes; /* operators of the origin's module that lead to it, the origin last */
@@ -97,7 +99,7 @@ fb_status fb_locate_count_finding(fb_locate *l, int32_t seen, fb_error *err);
 /* find.c: the first replay. l->found becomes FB_LOCATED_UNDECIDED where there is nothing to search in. */
 fb_status fb_locate_record(fb_locate *l, fb_error *err);
 fb_status fb_locate_search(fb_locate *l, fb_error *err);
-/* origins.c: the search is over; found, origins, chain and swallowed, out of what each rank saw. */
+/* origins.c: the search is over; found, origins, chain, swallowed and later, out of what each rank saw. */
 fb_status fb_locate_judge(fb_locate *l, const fb_search *search, fb_error *err);
 /* proof.c */
 fb_status fb_locate_prove(fb_locate *l, fb_error *err);

@@ -320,6 +320,7 @@ static void document(fb_json *json, const fb_locate_doc *doc, const fb_evidence 
     interval(json, doc);
     links(json, "chain", w ? w->chain : NULL, w ? w->chain_count : 0);
     links(json, "swallowed", w ? w->swallowed : NULL, w ? w->swallowed_count : 0);
+    links(json, "later", w ? w->later : NULL, w ? w->later_count : 0);
     replay(json, doc);
     cause(json, doc->cause);
     minimise(json, doc);

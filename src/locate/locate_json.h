@@ -32,7 +32,7 @@ fb_status fb_locate_write(const fb_os *os, const fb_locate_doc *doc, fb_error *e
 
 enum {
     FB_LOCATE_BYTES_MAX = 8 << 20, /* of a file that is read */
-    FB_LOCATE_LINKS_MAX = 4096,    /* of a chain, of candidates, of swallowed ones: more are counted and passed over */
+    FB_LOCATE_LINKS_MAX = 4096,    /* of a chain, of candidates and other lists: more are counted and passed over */
     FB_LOCATE_ROWS_MAX = 1 << 16
 };
 
@@ -76,7 +76,7 @@ typedef struct fb_locate_file {
         int32_t shape_ndim;
         int32_t format; /* FB_F16, ...; 0 unknown */
     } location;
-    fb_locate_links candidates, chain, swallowed;
+    fb_locate_links candidates, chain, swallowed, later;
     struct {
         uint32_t tried, reproduced, other_tried, other_bad;
         int32_t faithful, persists; /* persists -1: not tried */

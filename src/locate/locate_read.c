@@ -358,6 +358,7 @@ static fb_status member(fb_reading *r, const char *key, void *of, int *known)
     if (strcmp(key, "candidates") == 0) return take_links(r, key, &f->candidates);
     if (strcmp(key, "chain") == 0) return take_links(r, key, &f->chain);
     if (strcmp(key, "swallowed") == 0) return take_links(r, key, &f->swallowed);
+    if (strcmp(key, "later") == 0) return take_links(r, key, &f->later);
     if (strcmp(key, "replay") == 0) return fb_locate_take_object(r, key, replay_member, f, &there);
     if (strcmp(key, "cause") == 0) return fb_locate_take_object(r, key, cause_member, f, &there);
     if (strcmp(key, "minimise") == 0) return fb_locate_take_object(r, key, minimise_member, f, &there);
@@ -414,6 +415,7 @@ void fb_locate_file_release(fb_locate_file *file)
     fb_free(file->candidates.items);
     fb_free(file->chain.items);
     fb_free(file->swallowed.items);
+    fb_free(file->later.items);
     for (uint32_t i = 0; i < file->replay.difference_count; i++) fb_free(file->replay.differences[i]);
     fb_free(file->replay.differences);
     fb_free(file->minimise.rows_kept);

@@ -6,7 +6,9 @@
  * fails on another rank make one unbroken chain together, and none by themselves. So each rank follows the chains in its own
  * tensors; they go over to other ranks in collective operators, which read the inputs of all, and nowhere else.
  *
- * The words (bad, chain, origin, may, must) are those of search/trace.h.
+ * What comes after what goes the same way: on a rank through any tensors, to other ranks through collective operators alone.
+ *
+ * The words (bad, chain, origin, may, must, late) are those of search/trace.h.
  */
 #include "locate/locate_inside.h"
 
@@ -15,7 +17,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 
-enum { SWALLOWED_MAX = 16 };
+enum { SWALLOWED_MAX = 16, LATER_MAX = 16 };
 
 typedef struct judge {
     fb_locate *l;
@@ -147,6 +149,19 @@ static fb_status follow_chains(judge *j, fb_error *err)
     return status;
 }
 
+/* A collective operator is one event of all ranks: it reads what each gave it, and what it makes comes after it on each. */
+static fb_status find_late(judge *j, fb_error *err)
+{
+    fb_status status = FB_OK;
+    for (uint32_t k = 0; k < j->cone.end && status == FB_OK; k++) {
+        int32_t late = fb_trace_late(&j->own, k);
+        /* The bits are nested, so that the largest is all of them together. */
+        if (j->cone.node_matters[k] && collective(j, k)) status = fb_ranks_max(&j->l->ranks, &late, 1, err);
+        j->own.late[k] = (uint8_t)late;
+    }
+    return status;
+}
+
 /* ---- origins ----------------------------------------------------------------------------------------------------------------- */
 
 static int32_t node_origin(const judge *j, uint32_t node)
@@ -189,8 +204,10 @@ static fb_status add_origins(judge *j, const uint32_t *places, uint32_t count, i
 static fb_status find_owners(judge *j, uint32_t count, const uint8_t *mine, fb_error *err)
 {
     fb_locate *l = j->l;
-    fb_origin *origins = l->origins + l->origin_count;
+    fb_origin *origins;
     fb_status status;
+    if (count == 0) return FB_OK; /* and there may be no array to point into */
+    origins = l->origins + l->origin_count;
     for (uint32_t i = 0; i < count; i++) {
         int32_t as = mine[i] == FB_ORIGIN_WITNESSED ? 1 : 0;
         j->code[i] = mine[i] && as == origins[i].witnessed ? INT32_MAX - l->ranks.rank : 0;
@@ -229,6 +246,32 @@ static fb_status gather(judge *j, uint32_t end, int entries, fb_error *err)
     return status;
 }
 
+static int is_candidate(const fb_locate *l, uint32_t node)
+{
+    for (uint32_t i = 0; i < l->origin_count; i++) {
+        if (l->origins[i].node == node) return 1;
+    }
+    return 0;
+}
+
+/* Origins that come after something that is bad for certain, on every rank on which they may be one. */
+static fb_status find_later(judge *j, fb_error *err)
+{
+    fb_locate *l = j->l;
+    fb_status status = FB_OK;
+    l->later = fb_calloc(LATER_MAX, sizeof *l->later);
+    if (!l->later) status = fb_fail(err, FB_E_NOMEM, "judge origins: no memory for what comes later");
+    status = fb_ranks_agree(&l->ranks, status, err);
+    for (uint32_t k = 0; k < j->cone.end && status == FB_OK; k++) j->code[k] = (j->own.late[k] & FB_LATE) && node_origin(j, k);
+    if (status == FB_OK) status = fb_ranks_max(&l->ranks, j->code, j->cone.end, err);
+    for (uint32_t k = 0; k < j->cone.end && status == FB_OK; k++) {
+        if (!j->code[k] || is_candidate(l, k)) continue;
+        if (l->later_count < LATER_MAX) l->later[l->later_count++] = k;
+        l->result->later++;
+    }
+    return status;
+}
+
 static fb_status find_origins(judge *j, int32_t *refused, fb_error *err)
 {
     uint32_t tensors = j->l->row.tensors;
@@ -241,8 +284,10 @@ static fb_status find_origins(judge *j, int32_t *refused, fb_error *err)
     }
     status = gather(j, tensors, 1, err);
     if (status != FB_OK || *refused) return status;
-    for (uint32_t k = 0; k < j->cone.end; k++) j->code[k] = node_origin(j, k);
-    return gather(j, j->cone.end, 0, err);
+    if ((status = find_late(j, err)) != FB_OK) return status;
+    for (uint32_t k = 0; k < j->cone.end; k++) j->code[k] = j->own.late[k] & FB_LATE ? FB_ORIGIN_NO : node_origin(j, k);
+    status = gather(j, j->cone.end, 0, err);
+    return status == FB_OK ? find_later(j, err) : status;
 }
 
 /* ---- what is said ------------------------------------------------------------------------------------------------------------ */

@@ -141,7 +141,7 @@ static void lose_witness(fb_locate *l)
 static void forget_origins(fb_locate *l, int32_t found)
 {
     l->found = found;
-    l->origin_count = l->chain_count = l->swallowed_count = 0;
+    l->origin_count = l->chain_count = l->swallowed_count = l->later_count = l->result->later = 0;
 }
 
 fb_status fb_locate_prove(fb_locate *l, fb_error *err)

@@ -66,6 +66,7 @@ static void release(fb_locate *l)
     fb_free(l->origins);
     fb_free(l->chain);
     fb_free(l->swallowed);
+    fb_free(l->later);
     fb_free(l->in_module);
     fb_free(l->module_nodes);
     fb_free(l);

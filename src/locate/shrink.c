@@ -1,5 +1,5 @@
 /*
- * The smallest batch that still shows it: rows of the finding's rank first, then spans of tokens of the rows that are left. A
+ * The smallest batch that still shows it: rows of one rank first, then spans of tokens of the rows that are left. A
  * subset counts when the finding is bad in it and, where an operator was named, that operator is again the first: all of it seen in
  * the one replay. Anything else would make the batch of some other fault small.
  */
@@ -50,6 +50,7 @@ static fb_status play_subset(shrinker *s, const fb_subset *subset, int32_t *show
     fb_locate_request(&request, FB_REPLAY_SMALLER);
     request.rows = s->kept ? s->kept : subset->items;
     request.row_count = s->kept ? s->kept_count : subset->count;
+    request.rows_rank = l->result->rows_rank;
     request.column_count = s->columns;
     if (s->kept) {
         keep_spans(s, subset->items, subset->count);
@@ -183,6 +184,27 @@ static int depends_on_batch(const fb_locate *l)
            (l->found == FB_LOCATED_NOTHING && l->reproduced > 0 && l->reproduced == l->tried);
 }
 
+/*
+ * Whose rows? Those that the origin read, where it is one rank's own: behind a collective the finding is on every rank, and the rows
+ * of the rank that was asked about it need not have any part in it. What a collective makes is of all ranks.
+ */
+static int32_t rank_of_rows(const fb_locate *l)
+{
+    const fb_origin *origin = &l->origins[0];
+    int one = l->has_witness && (l->found == FB_LOCATED_OPERATOR || l->found == FB_LOCATED_ENTRY) && l->origin_count;
+    if (!one) return l->config->finding_rank;
+    if (origin->node != FB_FLOW_NONE && (l->row.node[origin->node].flags & FB_TAPE_COLLECTIVE)) return l->config->finding_rank;
+    return origin->owner;
+}
+
+/* Rows of another micro-step than the origin's have no part in it, and all of them could be left out. */
+static int of_another_micro_step(const fb_locate *l)
+{
+    const fb_origin *origin = &l->origins[0];
+    return l->has_witness && l->found == FB_LOCATED_OPERATOR && l->row.node[origin->node].boundary <= FB_LOCAL_GRAD &&
+           l->row.node[origin->node].micro_step != l->config->finding_micro_step;
+}
+
 fb_status fb_locate_shrink(fb_locate *l, fb_error *err)
 {
     shrinker s;
@@ -190,9 +212,15 @@ fb_status fb_locate_shrink(fb_locate *l, fb_error *err)
     fb_status status;
     memset(&s, 0, sizeof s);
     if (!depends_on_batch(l)) return FB_OK;
+    if (of_another_micro_step(l)) {
+        fb_locate_note(l, "the origin lies in micro-step %d and the finding in micro-step %d, so the batch was not made smaller",
+                       l->row.node[l->origins[0].node].micro_step, l->config->finding_micro_step);
+        return FB_OK;
+    }
+    l->result->rows_rank = rank_of_rows(l);
     size[0] = (int32_t)l->config->rows;
     size[1] = (int32_t)l->config->columns;
-    status = fb_ranks_from(&l->ranks, l->config->finding_rank, size, 2, err);
+    status = fb_ranks_from(&l->ranks, l->result->rows_rank, size, 2, err);
     if (status != FB_OK || size[0] <= 0 || size[0] > FB_MINIMISE_ITEMS_MAX) return status;
     s.l = l;
     s.rows = (uint32_t)size[0];

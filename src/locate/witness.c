@@ -84,7 +84,7 @@ static uint32_t bad_output_of(const fb_locate *l, uint32_t node)
 {
     const fb_row_node *of = &l->row.node[node];
     for (uint32_t i = 0; i < of->output_count; i++) {
-        uint8_t seen = l->first_seen[of->first_output + i];
+        uint8_t seen = l->seen[of->first_output + i] ? l->seen[of->first_output + i] : l->first_seen[of->first_output + i];
         if (seen == FB_SEEN_BAD || seen == FB_SEEN_NEG_INF) return of->first_output + i;
     }
     return of->output_count ? of->first_output : FB_FLOW_NONE;
@@ -99,6 +99,19 @@ static fb_status fill_swallowed(fb_locate *l, fb_error *err)
     w->swallowed_count = l->swallowed_count;
     for (uint32_t i = 0; i < l->swallowed_count && status == FB_OK; i++)
         status = place_of(l, l->swallowed[i], bad_output_of(l, l->swallowed[i]), FB_LABEL_GENERATE, &w->swallowed[i], err);
+    return status;
+}
+
+/* The same of those that come later. Only the first search looked at all of it, so what they made may be unknown. */
+static fb_status fill_later(fb_locate *l, fb_error *err)
+{
+    fb_witness *w = &l->witness;
+    fb_status status = FB_OK;
+    w->later = fb_calloc(l->later_count, sizeof *w->later);
+    if (!w->later) return fb_fail(err, FB_E_NOMEM, "keep the witness: no memory for what comes later");
+    w->later_count = l->later_count;
+    for (uint32_t i = 0; i < l->later_count && status == FB_OK; i++)
+        status = place_of(l, l->later[i], bad_output_of(l, l->later[i]), FB_LABEL_UNKNOWN, &w->later[i], err);
     return status;
 }
 
@@ -275,6 +288,7 @@ fb_status fb_locate_witness(fb_locate *l, fb_error *err)
     if (status == FB_OK && l->chain_count && l->found != FB_LOCATED_INTERVAL) status = fill_chain(l, err);
     if (status == FB_OK && l->origin_count) status = fill_candidates(l, err);
     if (status == FB_OK && l->swallowed_count) status = fill_swallowed(l, err);
+    if (status == FB_OK && l->later_count) status = fill_later(l, err);
     status = fb_ranks_agree(&l->ranks, status, err);
     return status == FB_OK && l->has_witness ? count_ranks(l, err) : status;
 }
@@ -309,5 +323,6 @@ void fb_locate_witness_release(fb_witness *w)
     release_places(w->chain, w->chain_count);
     release_places(w->candidates, w->candidate_count);
     release_places(w->swallowed, w->swallowed_count);
+    release_places(w->later, w->later_count);
     memset(w, 0, sizeof *w);
 }

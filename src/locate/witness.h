@@ -82,6 +82,9 @@ typedef struct fb_witness {
     uint32_t candidate_count;
     fb_witness_place *swallowed; /* other operators that made something bad which reached nothing, at most 16 */
     uint32_t swallowed_count;
+    /* Operators that may have failed by themselves too, and come after something that is bad for certain: at most 16 */
+    fb_witness_place *later;
+    uint32_t later_count;
 } fb_witness;
 
 #endif

@@ -36,8 +36,9 @@ static fb_status take_memory(fb_search *s, const fb_flow *flow, fb_error *err)
     s->again = fb_calloc(tensors, sizeof *s->again);
     s->again_expect = fb_calloc(tensors, 1);
     s->candidates = fb_calloc(tensors + flow->nodes, sizeof *s->candidates);
+    s->later = fb_calloc(flow->nodes, sizeof *s->later);
     if (s->list && s->mark && s->expect && s->cut && s->bad_change && s->closed_change && s->again && s->again_expect &&
-        s->candidates) {
+        s->candidates && s->later) {
         return FB_OK;
     }
     return fb_fail(err, FB_E_NOMEM, "open search: no memory for %u nodes and %u tensors", flow->nodes, flow->tensors);
@@ -64,6 +65,7 @@ fb_status fb_search_open(fb_search **out, const fb_flow *flow, const fb_search_o
     s->low = -1;
     s->high = s->cone.end;
     s->verdict.candidates = s->candidates;
+    s->verdict.later = s->later;
     s->verdict.first = s->verdict.last = -2;
     s->verdict.contradicted = FB_FLOW_NONE;
     *out = s;
@@ -84,6 +86,7 @@ void fb_search_free(fb_search *s)
     fb_free(s->again);
     fb_free(s->again_expect);
     fb_free(s->candidates);
+    fb_free(s->later);
     fb_free(s);
 }
 

@@ -13,10 +13,12 @@
  *
  * What is claimed. A node is named only when, in replays whose answers do not contradict each other, all it read was finite (or
  * -Inf where that may be intended), something it made was not, an unbroken chain of non-finite tensors leads from there to the
- * finding, and no other origin is possible; and when all of that was seen a second time, in one replay if one can look at that
- * much. See trace.h for the words. Finiteness along depth is never assumed to be monotone.
- * What is not claimed: that nodes further down the chain are sound. A node that reads something bad and fails by itself as well
- * cannot be told from one that passes on what it read; the first is named.
+ * finding, and every other origin that is possible comes after something that is bad for certain and leads to the finding; and when
+ * all of that was seen a second time, in one replay if one can look at that much. See trace.h for the words, and why what is later
+ * is not first. Finiteness along depth is never assumed to be monotone.
+ * What is not claimed: that what comes later is sound. A node that reads something bad and fails by itself as well cannot be told
+ * from one that passes on what it read, and one that fails behind finite values may have failed because of what came before; the
+ * first is named, and those that may have failed after it are listed.
  *
  * Cost, with L nodes up to the finding, answers tensor by tensor and no bound on the tensors of one replay:
  *   sweep    2 replays: one that looks at everything, one that looks again at the witness.
@@ -78,9 +80,9 @@ typedef struct fb_question {
 /* Values may be written to files and are never renumbered. */
 enum {
     FB_FOUND_NONE = 0,     /* not finished */
-    FB_FOUND_NODE = 1,     /* one origin, witnessed */
-    FB_FOUND_SET = 2,      /* several origins, independent of each other, each witnessed */
-    FB_FOUND_INTERVAL = 3, /* every origin is among the candidates; some lack a witness, see reason */
+    FB_FOUND_NODE = 1,     /* one first origin, witnessed */
+    FB_FOUND_SET = 2,      /* several, none of which comes after another, each witnessed */
+    FB_FOUND_INTERVAL = 3, /* every first origin is among the candidates; some lack a witness, see reason */
     FB_FOUND_ENTRY = 4,    /* bad before the first node, and no node is blamed. When it is state, that is all the candidates are */
     FB_FOUND_NOT_REPRODUCED = 5, /* the finding was finite in every replay */
     FB_FOUND_NOT_STEADY = 6,     /* replays contradict each other: reproduced k of n */
@@ -110,6 +112,9 @@ typedef struct fb_search_verdict {
     uint32_t reproduced;   /* k: replays in which the finding was bad */
     uint32_t tried;        /* n: replays in which the finding was looked at */
     uint32_t contradicted; /* FB_FOUND_NOT_STEADY: a tensor about which replays differ; FB_FLOW_NONE: within a group */
+    /* Nodes that may be origins as well, and come after something that is bad for certain: never first. In causal order. */
+    const uint32_t *later;
+    uint32_t later_count;
 } fb_search_verdict;
 
 typedef struct fb_search fb_search;

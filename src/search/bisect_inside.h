@@ -20,6 +20,7 @@ struct fb_search {
     uint8_t *again_expect;                /* [tensors] */
     uint32_t again_count, again_done;
     fb_candidate *candidates; /* [entries + nodes] */
+    uint32_t *later;          /* [nodes] */
     fb_question question;
     fb_search_verdict verdict;
     int64_t low, high; /* cuts: everything at low is finite (-1: before the entries); at high something is not */

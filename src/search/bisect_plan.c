@@ -242,7 +242,8 @@ static void add_origins(fb_search *s)
     }
     for (uint32_t k = 0; k < s->cone.end; k++) {
         int origin = fb_trace_node_origin(&s->trace, k);
-        if (origin) add_candidate(s, k, fb_trace_chain_start(&s->trace, k), origin == FB_ORIGIN_WITNESSED);
+        if (origin && (s->trace.late[k] & FB_LATE)) s->later[s->verdict.later_count++] = k;
+        else if (origin) add_candidate(s, k, fb_trace_chain_start(&s->trace, k), origin == FB_ORIGIN_WITNESSED);
     }
 }
 
@@ -359,7 +360,7 @@ static int plan_repeat(fb_search *s, int spent)
     if (!spent && s->verdict.tried < s->options.repeats && s->trace.seen[s->cone.finding] != FB_SEEN_UNTESTABLE) {
         return ask_finding(s, FB_PHASE_REPEAT);
     }
-    s->verdict.count = 0;
+    s->verdict.count = s->verdict.later_count = 0;
     s->verdict.first = s->verdict.last = -2;
     if (s->verdict.reproduced == 0 && s->verdict.tried) return finish(s, FB_FOUND_NOT_REPRODUCED, FB_WHY_NONE);
     return finish(s, FB_FOUND_NOT_STEADY, FB_WHY_NONE);
@@ -390,6 +391,7 @@ static int plan_search(fb_search *s)
 static void conclude(fb_search *s)
 {
     fb_trace_chains(&s->trace);
+    fb_trace_order(&s->trace);
     s->refused = add_bad_state(s) > 0;
     if (!s->refused) add_origins(s);
     collect_witness(s);

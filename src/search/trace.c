@@ -17,7 +17,8 @@ fb_status fb_trace_init(fb_trace *trace, const fb_cone *cone, fb_error *err)
     trace->must = fb_calloc(tensors, 1);
     trace->steps = fb_calloc(tensors, sizeof *trace->steps);
     trace->next = fb_calloc(tensors, sizeof *trace->next);
-    if (trace->seen && trace->counts_as && trace->may && trace->must && trace->steps && trace->next) return FB_OK;
+    trace->late = fb_calloc((size_t)cone->flow->nodes + 1, 1);
+    if (trace->seen && trace->counts_as && trace->may && trace->must && trace->steps && trace->next && trace->late) return FB_OK;
     return fb_fail(err, FB_E_NOMEM, "search dataflow: no memory for what is seen of %zu tensors", tensors);
 }
 
@@ -29,6 +30,7 @@ void fb_trace_release(fb_trace *trace)
     fb_free(trace->must);
     fb_free(trace->steps);
     fb_free(trace->next);
+    fb_free(trace->late);
     memset(trace, 0, sizeof *trace);
 }
 
@@ -117,6 +119,35 @@ void fb_trace_chains(fb_trace *trace)
         output = fb_trace_chain_start(trace, k);
         for (uint64_t e = flow->first[k]; e < flow->first[k + 1]; e++) link_input(trace, flow->inputs[e], output);
     }
+}
+
+/* ---- first and later --------------------------------------------------------------------------------------------------------- */
+
+static int certain_chain(const fb_trace *trace, uint32_t node)
+{
+#ifdef FB_BREAK_P5_first
+    return may_lead_on(trace, node); /* the broken build takes what may be bad for something that is */
+#else
+    return fb_trace_chain_start(trace, node) != FB_FLOW_NONE;
+#endif
+}
+
+uint8_t fb_trace_late(const fb_trace *trace, uint32_t node)
+{
+    const fb_cone *cone = trace->cone;
+    const fb_flow *flow = cone->flow;
+    if (!cone->node_matters[node]) return 0;
+    for (uint64_t e = flow->first[node]; e < flow->first[node + 1]; e++) {
+        uint32_t born = cone->born[flow->inputs[e]];
+        if (born ? trace->late[born - 1] & FB_LATE_BEHIND : trace->must[flow->inputs[e]]) return FB_LATE | FB_LATE_BEHIND;
+    }
+    return certain_chain(trace, node) ? FB_LATE_BEHIND : 0;
+}
+
+void fb_trace_order(fb_trace *trace)
+{
+    memset(trace->late, 0, trace->cone->flow->nodes);
+    for (uint32_t k = 0; k < trace->cone->end; k++) trace->late[k] = fb_trace_late(trace, k);
 }
 
 /* ---- origins ----------------------------------------------------------------------------------------------------------------- */

@@ -8,8 +8,13 @@
  * A *chain* is a row of bad tensors, each read by the node that made the next, that ends with the finding.
  * An *origin* is a node that read nothing bad and made a tensor with a chain; or an entry with a chain.
  *
- * What was not seen may be either. So every origin under any reading of the unseen is a candidate, and one under every reading is
+ * What was not seen may be either. So every origin under any reading of the unseen is possible, and one under every reading is
  * witnessed. With nothing left unseen, and no such mask, the two are the same.
+ *
+ * *First* are the origins that come after no other one. A node comes after another, or after an entry, when it reads something that
+ * the other made, however indirectly and whatever it holds. A tensor that has a certain chain began at an origin under every
+ * reading; so a node that comes after the one that made it comes after an origin, whichever that is, and is *late*. Candidates are
+ * the possible origins that are not late.
  */
 #ifndef FB_SEARCH_TRACE_H
 #define FB_SEARCH_TRACE_H
@@ -34,21 +39,30 @@ typedef struct fb_trace {
     uint8_t *may, *must; /* [tensors] a chain runs through it under some reading; under every one */
     uint32_t *steps;     /* [tensors] where must: links to the finding on the shortest chain */
     uint32_t *next;      /* [tensors] where must: the next tensor of that chain; FB_FLOW_NONE at the finding */
+    uint8_t *late;       /* [nodes] FB_LATE, FB_LATE_BEHIND */
 } fb_trace;
 
 fb_status fb_trace_init(fb_trace *trace, const fb_cone *cone, fb_error *err);
 void fb_trace_release(fb_trace *trace);
 
-/* Fill counts_as out of seen. One pass over all edges, no memory taken; the same for the three below. */
+/* Fill counts_as out of seen. One pass over all edges, no memory taken; the same for those below. */
 void fb_trace_settle(fb_trace *trace);
 /* Fill may, must, steps and next out of counts_as. */
 void fb_trace_chains(fb_trace *trace);
+enum {
+    FB_LATE = 1,       /* it comes after an entry or a node that has a certain chain */
+    FB_LATE_BEHIND = 2 /* so does what comes after it: it is late, or has such a chain itself */
+};
+/* Bits of one node, out of must, and of late as far as the nodes before it go. */
+uint8_t fb_trace_late(const fb_trace *trace, uint32_t node);
+/* Fill late. */
+void fb_trace_order(fb_trace *trace);
 
 /* What node k read and made, out of counts_as; outputs that do not lead to the finding are left out. Bits. */
 enum { FB_READ_BAD = 1, FB_READ_UNSEEN = 2, FB_MADE_BAD = 4, FB_MADE_UNSEEN = 8, FB_MADE_FINITE = 16 };
 int fb_trace_node(const fb_trace *trace, uint32_t node);
 
-/* 0: node or entry is no candidate; 1: it is; 2: it is a witnessed one. */
+/* 0: node or entry is no origin; 1: it may be one; 2: it is one for certain. Whether it is late is not asked here. */
 enum { FB_ORIGIN_NO = 0, FB_ORIGIN_POSSIBLE = 1, FB_ORIGIN_WITNESSED = 2 };
 int fb_trace_node_origin(const fb_trace *trace, uint32_t node);
 int fb_trace_entry_origin(const fb_trace *trace, uint32_t tensor);

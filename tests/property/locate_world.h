@@ -70,12 +70,15 @@ typedef struct world {
     uint32_t number;
     float value[RANKS][TENSORS][ELEMENTS];
     uint8_t is[RANKS][TENSORS];
-    uint8_t leads[RANKS][TENSORS]; /* a chain of bad ones leads on */
-    uint8_t may[RANKS][TENSORS];   /* or one of bad ones and of those that may be */
-    uint8_t origin[NODES], possible[NODES];
+    uint8_t leads[RANKS][TENSORS];                              /* a chain of bad ones leads on */
+    uint8_t may[RANKS][TENSORS];                                /* or one of bad ones and of those that may be */
+    uint8_t origin_on[RANKS][NODES], possible_on[RANKS][NODES]; /* whatever comes before */
+    uint8_t late[RANKS][NODES];                                 /* comes after something that is bad for certain and leads on */
+    uint8_t origin[NODES], possible[NODES], later[NODES];       /* on any rank, and not late there; late everywhere */
     int origin_rank[NODES];
+    int either, orders_differ;
     int state_bad, entry_origin, entry_possible;
-    uint32_t origins, possibles;
+    uint32_t origins, possibles, laters;
     uint32_t times_origin[NODES]; /* replays in which it was one */
     /* The ranks' meeting. */
     pthread_mutex_t lock;
@@ -230,31 +233,102 @@ static inline int state_is_bad(const world *w)
     return 0;
 }
 
+static inline int makes_leading(const world *w, uint8_t leads[RANKS][TENSORS], int rank, uint32_t k)
+{
+    const operation *op = &w->op[k];
+    return leads[rank][op->out[0]] || (op->out_count > 1 && leads[rank][op->out[1]]);
+}
+
+/* Does operator k of a rank read something that comes after a beginning? Entries that lead on are beginnings, and those operators
+   that `begins` names. An all-reduce is one event of all ranks. */
+static inline int reads_behind(const world *w, uint8_t begins[RANKS][NODES], uint8_t after[RANKS][NODES], int rank, uint32_t k)
+{
+    const operation *op = &w->op[k];
+    for (int from = 0; from < w->ranks; from++) {
+        if (from != rank && op->kind != K_ALL_REDUCE) continue;
+        for (uint32_t i = 0; i < op->in_count; i++) {
+            uint32_t t = op->in[i], by = w->producer[t];
+            if (by == UINT32_MAX && w->leads[from][t]) return 1;
+            for (int r = 0; by != UINT32_MAX && r < w->ranks; r++) {
+                if ((r == from || w->op[by].kind == K_ALL_REDUCE) && (begins[r][by] || after[r][by])) return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static inline void follow(const world *w, uint8_t begins[RANKS][NODES], uint8_t after[RANKS][NODES])
+{
+    int changed = 1;
+    memset(after, 0, sizeof(uint8_t[RANKS][NODES]));
+    while (changed) {
+        changed = 0;
+        for (uint32_t k = w->nodes; k-- > 0;) {
+            for (int r = 0; r < w->ranks; r++) {
+                if (after[r][k] || !reads_behind(w, begins, after, r, k)) continue;
+                after[r][k] = 1;
+                changed = 1;
+            }
+        }
+    }
+}
+
+/* First is what comes after no other origin. Where a mask may be either, origins are not certain; what leads on for certain is, and
+   has one before it. Where there is no such mask the two are the same, which the test asserts. */
+static inline void find_late(world *w)
+{
+    uint8_t begins[RANKS][NODES], by_origins[RANKS][NODES];
+    follow(w, w->origin_on, by_origins);
+    for (int r = 0; r < w->ranks; r++) {
+        for (uint32_t k = 0; k < w->nodes; k++) begins[r][k] = (uint8_t)makes_leading(w, w->leads, r, k);
+    }
+    follow(w, begins, w->late);
+    w->orders_differ = 0;
+    for (int r = 0; r < w->ranks && !w->either; r++) {
+        for (uint32_t k = 0; k < w->nodes; k++) w->orders_differ |= w->origin_on[r][k] && by_origins[r][k] != w->late[r][k];
+    }
+}
+
+static inline void find_firsts(world *w)
+{
+    w->origins = w->possibles = w->laters = 0;
+    for (uint32_t k = 0; k < w->nodes; k++) {
+        int any = 0;
+        w->origin[k] = w->possible[k] = w->later[k] = 0;
+        for (int r = w->ranks; r-- > 0;) {
+            any |= w->origin_on[r][k];
+            w->later[k] |= w->possible_on[r][k] && w->late[r][k];
+            w->possible[k] |= w->possible_on[r][k] && !w->late[r][k];
+            if (!w->origin_on[r][k] || w->late[r][k]) continue;
+            w->origin[k] = 1;
+            w->origin_rank[k] = r;
+        }
+        w->later[k] &= !w->possible[k];
+        w->origins += w->origin[k];
+        w->possibles += w->possible[k];
+        w->laters += w->later[k];
+        w->times_origin[k] += any != 0;
+    }
+}
+
 static inline void find_truth(world *w)
 {
+    w->either = 0;
     for (uint32_t t = 0; t < w->tensors; t++) {
         for (int r = 0; r < w->ranks; r++) w->is[r][t] = what_is(w, r, t);
+        for (int r = 0; r < w->ranks; r++) w->either |= w->is[r][t] == IS_EITHER;
     }
     lead(w, IS_BAD, w->leads);
     lead(w, IS_EITHER, w->may);
-    w->origins = w->possibles = 0;
     w->entry_origin = w->entry_possible = 0;
     for (uint32_t k = 0; k < w->nodes; k++) {
-        const operation *op = &w->op[k];
-        w->origin[k] = w->possible[k] = 0;
-        for (int r = w->ranks; r-- > 0;) {
-            int leads = w->leads[r][op->out[0]] || (op->out_count > 1 && w->leads[r][op->out[1]]);
-            int may = w->may[r][op->out[0]] || (op->out_count > 1 && w->may[r][op->out[1]]);
-            if (may && !reads_at_least(w, op, r, IS_BAD)) w->possible[k] = 1;
-            if (leads && !reads_at_least(w, op, r, IS_EITHER)) {
-                w->origin[k] = 1;
-                w->origin_rank[k] = r;
-            }
+        for (int r = 0; r < w->ranks; r++) {
+            w->possible_on[r][k] = makes_leading(w, w->may, r, k) && !reads_at_least(w, &w->op[k], r, IS_BAD);
+            w->origin_on[r][k] = makes_leading(w, w->leads, r, k) && !reads_at_least(w, &w->op[k], r, IS_EITHER);
         }
-        w->origins += w->origin[k];
-        w->possibles += w->possible[k];
-        w->times_origin[k] += w->origin[k];
     }
+    find_late(w);
+    find_firsts(w);
     for (uint32_t t = 0; t < w->entries; t++) {
         for (int r = 0; r < w->ranks; r++) {
             w->entry_origin |= w->leads[r][t];

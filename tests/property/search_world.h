@@ -94,8 +94,9 @@ static inline int32_t world_look(const world *w, uint32_t t)
 typedef struct truth {
     uint8_t bad[WORLD_TENSORS], reaches[WORLD_TENSORS];
     uint8_t node[WORLD_NODES], entry[WORLD_TENSORS]; /* origins by the rule of trace.h */
+    uint8_t first[WORLD_NODES];                      /* those that come after no other one */
     uint8_t cause[WORLD_NODES];                      /* nodes whose own values really came through to the finding */
-    uint32_t nodes, entries;
+    uint32_t firsts, entries;
     int state_bad; /* an entry that belongs to the state, and has a way to the finding, holds NaN, and can be looked at */
     int state_inf; /* or -Inf that is not declared: the same thing to who answers in one bit */
 } truth;
@@ -142,6 +143,37 @@ static inline int truth_reads_bad(const world *w, const truth *is, uint32_t node
     return 0;
 }
 
+/* Nodes that read, however indirectly, one of the tensors in `from`, whatever lies between. */
+static inline void truth_after(const world *w, const uint8_t *from, uint8_t *after)
+{
+    int changed = 1;
+    memset(after, 0, WORLD_NODES);
+    while (changed) {
+        changed = 0;
+        for (uint32_t k = w->flow.nodes; k-- > 0;) {
+            for (uint64_t e = w->first[k]; e < w->first[k + 1] && !after[k]; e++) {
+                uint32_t t = w->inputs[e];
+                if (!from[t] && (w->producer[t] == FB_FLOW_NONE || !after[w->producer[t]])) continue;
+                after[k] = 1;
+                changed = 1;
+            }
+        }
+    }
+}
+
+/* An origin is first when it does not come after another one: reads nothing that another one made, bad or not. */
+static inline void truth_firsts(const world *w, truth *is)
+{
+    uint8_t made[WORLD_TENSORS], after[WORLD_NODES];
+    for (uint32_t t = 0; t < w->flow.tensors; t++)
+        made[t] = w->producer[t] == FB_FLOW_NONE ? is->entry[t] : is->node[w->producer[t]];
+    truth_after(w, made, after);
+    for (uint32_t k = 0; k < w->flow.nodes; k++) {
+        is->first[k] = is->node[k] && !after[k];
+        is->firsts += is->first[k];
+    }
+}
+
 /* Follow what really came through, backwards from the finding. A node into which nothing sick came through is where it began. */
 static inline void truth_causes(const world *w, truth *is)
 {
@@ -178,11 +210,11 @@ static inline void world_truth(const world *w, truth *is)
         if (node == FB_FLOW_NONE) {
             is->entry[t] = 1;
             is->entries++;
-        } else if (!truth_reads_bad(w, is, node) && !is->node[node]) {
+        } else if (!truth_reads_bad(w, is, node)) {
             is->node[node] = 1;
-            is->nodes++;
         }
     }
+    truth_firsts(w, is);
     truth_causes(w, is);
 }
 
