@@ -27,11 +27,50 @@ int is_launcher(const char *word)
     return 0;
 }
 
-int is_open_mpi(void)
+int is_open_mpi(const char *word)
 {
-    char mpirun[] = "mpirun", option[] = "--version", text[4096];
-    char *const words[] = {mpirun, option, NULL};
+    char option[] = "--version", text[4096];
+    char *const words[] = {(char *)word, option, NULL}; /* exec takes them without const for reasons of history */
     return process_capture(words, text, sizeof text, VERSION_MS) == 0 && (strstr(text, "Open MPI") || strstr(text, "OpenRTE"));
+}
+
+/* "-x FIRSTBAD_DIR", and "-x FIRSTBAD_RUN_ID=r1". */
+static int is_export(char *const *at)
+{
+    return (strcmp(at[0], "-x") == 0 || strcmp(at[0], "--x") == 0) && at[1] && strncmp(at[1], "FIRSTBAD_", 9) == 0;
+}
+
+static size_t add_exports(char **out, size_t n, const char *const *names)
+{
+    static char option[] = "-x";
+    for (; *names; names++) {
+        out[n++] = option;
+        out[n++] = (char *)*names;
+    }
+    return n;
+}
+
+fb_status launch_carry(char ***out, size_t *out_count, char *const *argv, size_t words, const char *const *names, fb_error *err)
+{
+    size_t count = 0, parts = 1, named = 0, first = 0, n = 0;
+    while (argv[count]) count++;
+    while (names[named]) named++;
+    while (first < words && !is_launcher(argv[first])) first++;
+    if (first == words || !is_open_mpi(argv[first])) first = count;
+    for (size_t i = first; i < words; i++) parts += strcmp(argv[i], ":") == 0;
+    if (!(*out = fb_calloc(count + 2 * named * parts + 1, sizeof **out)))
+        return fb_fail(err, FB_E_NOMEM, "start the trainer: no memory for its %zu words", count);
+    for (size_t i = 0; i < count; i++) {
+        if (i > first && i < words && is_export(argv + i)) {
+            i++;
+            continue;
+        }
+        (*out)[n++] = argv[i];
+        /* Each part between colons is a program of its own, with its own variables. */
+        if (i == first || (i > first && i < words && strcmp(argv[i], ":") == 0)) n = add_exports(*out, n, names);
+    }
+    *out_count = n;
+    return FB_OK;
 }
 
 int launch_prefix(const launch *from, const char *const *command)

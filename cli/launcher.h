@@ -20,7 +20,15 @@ void launch_release(launch *from);
 int launch_prefix(const launch *from, const char *const *command);
 /* 1: the word starts programs on several ranks: mpirun, mpiexec, srun, torchrun, ... */
 int is_launcher(const char *word);
-/* 1: mpirun is Open MPI's, which wants --oversubscribe where there are more ranks than cores. */
-int is_open_mpi(void);
+/* 1: this launcher is Open MPI's. It wants --oversubscribe where there are more ranks than cores, and hands a variable to other
+   nodes only when `-x NAME` says so. */
+int is_open_mpi(const char *word);
+
+/**
+ * Have a launcher hand variables on to all nodes: a copy of `argv` with `-x NAME` for each of `names` behind the first launcher
+ * among its first `words`, where that is Open MPI's; other launchers hand everything on. What it says of FIRSTBAD_ variables itself
+ * is left away: those were of another run. Errors: FB_E_NOMEM.
+ */
+fb_status launch_carry(char ***out, size_t *out_count, char *const *argv, size_t words, const char *const *names, fb_error *err);
 
 #endif

@@ -35,7 +35,7 @@ static void add_mpirun(replay_job *job)
 {
     (void)snprintf(job->world_text, sizeof job->world_text, "%d", fb_bundle_world(job->bundle));
     add_word(job, "mpirun");
-    if (is_open_mpi()) add_word(job, "--oversubscribe"); /* there may be fewer cores here than there were */
+    if (is_open_mpi("mpirun")) add_word(job, "--oversubscribe"); /* there may be fewer cores here than there were */
     add_word(job, "-n");
     add_word(job, job->world_text);
 }
@@ -84,7 +84,9 @@ static fb_status recorded_command(replay_job *job, fb_error *err)
     if (fb_bundle_world(job->bundle) > 1 && !job->options->alone && !is_launcher(command[0])) {
         if (!add_recorded_launcher(job, command)) add_mpirun(job);
     }
+    job->launcher_words = job->argument_count;
     for (size_t i = 0; i < count; i++) add_word(job, command[i]);
+    if (!job->launcher_words && !job->options->alone) job->launcher_words = 1; /* it may begin with a launcher itself */
     if (!cwd) return FB_OK;
     if (access(cwd, X_OK) == 0) (void)snprintf(job->cwd, sizeof job->cwd, "%s", cwd);
     else note(job, "started in this folder, because the one it was started in is not here: %s", cwd);
@@ -98,7 +100,26 @@ static fb_status given_command(replay_job *job, fb_error *err)
     if (count == 0) return fb_fail(err, FB_E_USAGE, "start the trainer: there is no command after --");
     if (!(job->argv = fb_calloc(count + 1, sizeof *job->argv))) return fb_fail(err, FB_E_NOMEM, "start the trainer: no memory");
     for (size_t i = 0; i < count; i++) add_word(job, job->options->command[i]);
+    job->launcher_words = 1;
     note(job, "started by the command that was given, not by the one that was recorded");
+    return FB_OK;
+}
+
+/* A rank that does not hear of the replay trains, and all others wait for it. */
+static fb_status carry(replay_job *job, fb_error *err)
+{
+    const replay_options *options = job->options;
+    const char *names[7] = {"FIRSTBAD_REPLAY", "FIRSTBAD_REPLAY_OUT", "FIRSTBAD_REPLAY_PARTS"};
+    size_t n = 3;
+    char **argv = NULL;
+    fb_status status;
+    if (options->times) names[n++] = "FIRSTBAD_REPLAY_TIMES";
+    if (options->strategy) names[n++] = "FIRSTBAD_REPLAY_STRATEGY";
+    if (options->probes) names[n++] = "FIRSTBAD_REPLAY_PROBES";
+    status = launch_carry(&argv, &job->argument_count, job->argv, job->launcher_words, names, err);
+    if (status != FB_OK) return status;
+    fb_free(job->argv);
+    job->argv = argv;
     return FB_OK;
 }
 
@@ -118,7 +139,8 @@ fb_status replay_job_open(replay_job *job, const replay_options *options, fb_err
     if (id && *id) (void)snprintf(job->place.id, sizeof job->place.id, "%.63s", id);
     if (job->place.report && job->place.report->injected_text[0])
         note(job, "the guard planted this fault itself (%.200s), and plants none in a replay", job->place.report->injected_text);
-    return options->command ? given_command(job, err) : recorded_command(job, err);
+    status = options->command ? given_command(job, err) : recorded_command(job, err);
+    return status == FB_OK ? carry(job, err) : status;
 }
 
 /* ---- run --------------------------------------------------------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
  * The command. What stands after "--"; else the trainer's own, as the bundle has it, behind the launcher that it was started with.
  * `firstbad run` recorded a whole command line; what stands in it before the trainer's own words is the launcher. Where it does not
  * end with those words (a script that starts the trainer) it is not run, because it may do more than train; `mpirun -n RANKS` is
- * put in front instead.
+ * put in front instead. Open MPI is told to hand the FIRSTBAD_REPLAY variables on, for it keeps them from other nodes otherwise.
  */
 #ifndef CLI_REPLAY_JOB_H
 #define CLI_REPLAY_JOB_H
@@ -34,6 +34,7 @@ typedef struct replay_job {
     fb_bundle *bundle;
     char **argv; /* argument_count words and NULL; the words are not owned */
     size_t argument_count;
+    size_t launcher_words; /* of argv, in which the launcher stands; 0: there is none */
     char world_text[16];
     char cwd[FB_OS_PATH_MAX]; /* where it runs; "": here */
     launch launch;            /* words of argv point into it, and into the bundle */
