@@ -12,8 +12,13 @@
  *       fb_step_ballot, MIN all-reduce of four words, fb_step_settle          proceed? reduce the gradients
  *       fb_step_unscale
  *       fb_step_ballot, MIN all-reduce of four words, fb_step_settle          proceed? clip
+ *     either the optimizer writes into the state:
  *       fb_step_apply                                                         FB_OK? the optimizer may now change parameters
- *       [fb_step_check FB_UPDATE]
+ *       [fb_step_check FB_UPDATE]                                             what is found is found late
+ *     or it writes beside the state, and what it wrote is held back until all ranks found it finite:
+ *       fb_step_check FB_UPDATE                                               of what it wrote, as often as wanted
+ *       fb_step_ballot, MIN all-reduce of four words, fb_step_settle          proceed?
+ *       fb_step_apply                                                         FB_OK? put it in the place of the state now
  *     fb_step_end
  *   fb_run_close
  *
@@ -217,7 +222,7 @@ enum {
     FB_LOSS = 4, /* before it is multiplied with the loss scale: after it, an overflow would be the scale's and is not told apart */
     FB_LOCAL_GRAD = 5,   /* before the collective: only the origin is bad */
     FB_REDUCED_GRAD = 6, /* after the collective, unscaled */
-    FB_UPDATE = 7,       /* parameters, moments, EMA, buffers after the optimizer */
+    FB_UPDATE = 7,       /* parameters, moments, EMA, buffers as the optimizer made them: in place, or proposed beside the state */
     FB_CHECKPOINT = 8
 };
 
@@ -494,9 +499,14 @@ FB_API fb_status fb_step_micro(fb_run *run, int32_t index, fb_error *err);
 
 /**
  * Check tensors at a boundary. Findings are kept for the ballot; the return value speaks of the call, not of the tensors.
- * boundary  FB_ENTRY, FB_INPUT, FB_FORWARD, FB_LOSS, FB_LOCAL_GRAD, FB_UPDATE or FB_CHECKPOINT.
+ * boundary  FB_ENTRY, FB_INPUT, FB_FORWARD, FB_LOSS, FB_LOCAL_GRAD, FB_UPDATE or FB_CHECKPOINT. FB_UPDATE after fb_step_apply: the
+ *           views hold the state, and a finding reaches the next step's vote. FB_UPDATE before it, where fb_step_apply would say
+ *           FB_OK: the views hold an update that is proposed, in memory beside the state, under the sites of the state. The step
+ *           then needs one more ballot and settle; a finding withholds the update on all ranks, at this step, and the state is
+ *           not held to be bad. All ranks must propose alike, since the number of votes is compared.
  * views     n views with the site set; NULL data with count 0 is a tensor that does not exist (gradient None) and is noted.
- * Errors: FB_E_SITE, FB_E_DTYPE, FB_E_USAGE, FB_E_ORDER. All views are looked at before anything is recorded: on error nothing is.
+ * Errors: FB_E_SITE, FB_E_DTYPE, FB_E_USAGE, FB_E_ORDER; FB_E_WITHHELD (FB_UPDATE of a step that was withheld). All views are
+ * looked at before anything is recorded: on error nothing is.
  * Cost: one read (early exit at the first bad element, then one more pass over that tensor for its statistics).
  */
 FB_API fb_status fb_step_check(fb_run *run, int32_t boundary, const fb_view *views, size_t n, fb_error *err);
@@ -630,7 +640,8 @@ FB_API fb_status fb_step_unscale(fb_run *run, const fb_view *views, size_t n, do
 
 /**
  * The last gate: call it right before the optimizer. FB_OK: change the state now. FB_E_WITHHELD: the verdict was not to proceed.
- * FB_E_ORDER: no settled ballot covers what was checked since.
+ * FB_E_ORDER: no settled ballot covers what was checked since. An update that was proposed is put in place now, and not computed
+ * again: it is what was voted on.
  */
 FB_API fb_status fb_step_apply(fb_run *run, fb_error *err);
 

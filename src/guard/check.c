@@ -148,7 +148,8 @@ void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected)
     run->step.rec.findings++;
     run->step.unsettled = 1;
     run->step.bad_boundaries |= 1u << finding->boundary;
-    if (finding->boundary == FB_ENTRY || finding->boundary == FB_UPDATE) run->state_bad = 1;
+    /* A proposed update lies beside the state: the state itself is what it was. */
+    if (finding->boundary == FB_ENTRY || (finding->boundary == FB_UPDATE && run->step.applied)) run->state_bad = 1;
     /* Later micro-steps add to the same gradient: what came first is kept, and they are not blamed.
      * The fields of a batch are apart. */
     if (finding->field == FB_FIELD_TENSOR && *mark == run->step.step_serial) {
@@ -311,8 +312,29 @@ fb_status fb_check_views_valid(struct fb_run *run, const char *what, const fb_vi
     return FB_OK;
 }
 
+/* An update may be proposed exactly where fb_step_apply would let it through, so that its vote has nothing else to decide; more of
+   the same proposal may follow. Under the lock, since other threads may be looking at their part of it. */
+static fb_status proposal_due(struct fb_run *run, fb_error *err)
+{
+    const fb_step_state *step = &run->step;
+    int covered;
+    fb_run_lock(run);
+    covered = step->votes > 0 && (!step->unsettled || step->proposed);
+    fb_run_unlock(run);
+    if (step->withheld) {
+        return fb_fail(err, FB_E_WITHHELD, "check tensors at update: the update of step %lld was withheld; call fb_step_end",
+                       (long long)step->rec.step);
+    }
+    if (covered) return FB_OK;
+    return fb_fail(
+        err, FB_E_ORDER,
+        "check tensors at update: no settled vote covers the gradients of step %lld; look at the update after that vote, "
+        "beside the state, or after fb_step_apply",
+        (long long)step->rec.step);
+}
+
 /* Which boundaries may be looked at now. */
-static fb_status boundary_due(const struct fb_run *run, int32_t boundary, fb_error *err)
+static fb_status boundary_due(struct fb_run *run, int32_t boundary, fb_error *err)
 {
     const fb_step_state *step = &run->step;
     if (step->ballot_out) return fb_fail(err, FB_E_ORDER, "check tensors: a ballot is out; call fb_step_settle first");
@@ -326,13 +348,12 @@ static fb_status boundary_due(const struct fb_run *run, int32_t boundary, fb_err
             return fb_fail(err, FB_E_ORDER, "check tensors at %s: the gradients of step %lld are reduced and unscaled already",
                            fb_boundary_name(boundary), (long long)step->rec.step);
         }
-        return FB_OK;
-    case FB_UPDATE:
-        if (!step->applied) {
-            return fb_fail(err, FB_E_ORDER, "check tensors at update: fb_step_apply was not called in step %lld",
-                           (long long)step->rec.step);
+        if (step->proposed) {
+            return fb_fail(err, FB_E_ORDER, "check tensors at %s: the update of step %lld was looked at already",
+                           fb_boundary_name(boundary), (long long)step->rec.step);
         }
         return FB_OK;
+    case FB_UPDATE: return step->applied ? FB_OK : proposal_due(run, err);
     case FB_CHECKPOINT: return FB_OK;
     case FB_REDUCED_GRAD: return fb_fail(err, FB_E_USAGE, "check tensors: reduced gradients are checked by fb_step_unscale");
     default: return fb_fail(err, FB_E_USAGE, "check tensors: expected a boundary FB_ENTRY .. FB_CHECKPOINT, found %d", boundary);
@@ -363,6 +384,14 @@ static size_t sampling_phase(struct fb_run *run, int32_t boundary, int32_t perio
     return (size_t)(turn % (uint64_t)period);
 }
 
+/* Before the first tensor is read: a finding of one thread must not make the calls of the others seem out of order. */
+static void propose(struct fb_run *run)
+{
+    fb_run_lock(run);
+    run->step.proposed = run->step.unsettled = 1;
+    fb_run_unlock(run);
+}
+
 static fb_status check(struct fb_run *run, int32_t boundary, const fb_view *views, size_t n, int32_t period, fb_error *err)
 {
     int64_t begun = fb_run_now(run);
@@ -373,6 +402,7 @@ static fb_status check(struct fb_run *run, int32_t boundary, const fb_view *view
     if (period < 1) return fb_fail(err, FB_E_USAGE, "check tensors: the sampling period must be 1 or more, found %d", period);
     if ((status = boundary_due(run, boundary, err)) != FB_OK) return status;
     if ((status = fb_check_views_valid(run, "check tensors", views, n, err)) != FB_OK) return status;
+    if (n && boundary == FB_UPDATE && !run->step.applied) propose(run);
     if (fb_risk_deep(&run->risk) && run->risk.steps >= FB_RISK_FIRST_STEPS) period = 1;
     phase = period == 1 ? 0 : sampling_phase(run, boundary, period);
     for (size_t i = 0; i < n; i++) {

@@ -32,7 +32,8 @@ typedef struct fb_step_state {
     int ballot_out; /* words were given out and not settled */
     int withheld;   /* a verdict of this step was not to proceed; sticky until the end */
     int unscaled, applied;
-    int unsettled; /* gradients were looked at after the last settled vote */
+    int unsettled; /* gradients, or a proposed update, were looked at after the last settled vote */
+    int proposed;  /* an update was looked at before fb_step_apply: it lies beside the state, and is not the state */
     int32_t votes, micro;
     uint64_t serial;      /* counts micro-steps over the run: marks "seen in this micro-step" */
     uint64_t step_serial; /* serial at the begin of the step */

@@ -193,6 +193,9 @@ static fb_status unscale_valid(struct fb_run *run, const fb_view *views, size_t 
         return fb_fail(err, FB_E_ORDER,
                        "unscale: the gradients of step %lld were unscaled already; a second time would divide them again", step);
     if (run->step.applied) return fb_fail(err, FB_E_ORDER, "unscale: step %lld was applied already", step);
+    if (run->step.proposed)
+        return fb_fail(err, FB_E_ORDER, "unscale: the update of step %lld was made from these gradients and looked at already",
+                       step);
     if (run->step.ballot_out) return fb_fail(err, FB_E_ORDER, "unscale: the ballot of step %lld is not settled", step);
     if (run->step.votes == 0 || run->step.unsettled) {
         return fb_fail(err, FB_E_ORDER,
@@ -353,6 +356,8 @@ static fb_status apply(struct fb_run *run, fb_error *err)
     }
     run->step.applied = 1;
     run->step.rec.flags |= FB_STEP_APPLIED;
+    /* A run that only observes lets a bad proposal through: from here on it is the state. */
+    if (run->step.bad_boundaries & (1u << FB_UPDATE)) run->state_bad = 1;
     if (fully_gated(run)) run->step.rec.flags |= FB_STEP_GATED;
     else if (!run->ungated) fb_checkpoint_taint(run, run->step.rec.step);
     return FB_OK;

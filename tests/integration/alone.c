@@ -13,10 +13,11 @@
 enum { V = 16, ROWS = 2, COLS = 8, MICRO_STEPS = 2 };
 
 typedef struct trainer {
-    float w[V * V], m[V * V], d_w[V * V];
+    float w[V * V], m[V * V], d_w[V * V], next_w[V * V], next_m[V * V];
     int32_t tokens[ROWS * COLS], labels[ROWS * COLS];
     double loss;
     int32_t updates;
+    int hold_back; /* 1: an update is written beside the state, looked at, and then put in place */
     fb_run *run;
     fb_view grad, state[3], loss_view, batch;
     fb_error err;
@@ -61,13 +62,12 @@ static void backward(trainer *t, double scale)
     }
 }
 
-static void optimizer_step(trainer *t, float learning_rate, float clip)
+static void optimizer_step(const trainer *t, float *w, float *m, float learning_rate, float clip)
 {
     for (int i = 0; i < V * V; i++) {
-        t->m[i] = 0.9f * t->m[i] + clip * t->d_w[i];
-        t->w[i] -= learning_rate * t->m[i];
+        m[i] = 0.9f * m[i] + clip * t->d_w[i];
+        w[i] -= learning_rate * m[i];
     }
-    t->updates++;
 }
 
 /* ---- once -------------------------------------------------------------------------------------------------------------------- */
@@ -129,6 +129,40 @@ static void micro_step(trainer *t, int step, int micro, double scale)
     must(t, fb_step_check(t->run, FB_LOCAL_GRAD, &t->grad, 1, &t->err));
 }
 
+static int32_t update_in_place(trainer *t, float learning_rate, float clip)
+{
+    must(t, fb_step_apply(t->run, &t->err));
+    optimizer_step(t, t->w, t->m, learning_rate, clip);
+    t->updates++;
+    must(t, fb_step_check_sampled(t->run, FB_UPDATE, t->state, 2, 16, &t->err));
+    return FB_PROCEED;
+}
+
+/* The optimizer writes beside the state; what it wrote takes its place when every number of it was found finite. */
+static int32_t update_held_back(trainer *t, float learning_rate, float clip)
+{
+    fb_verdict verdict = FB_VERDICT_INIT;
+    fb_view made[2] = {t->state[0], t->state[1]}; /* the names of the state, and other memory */
+    memcpy(t->next_w, t->w, sizeof t->w);
+    memcpy(t->next_m, t->m, sizeof t->m);
+    optimizer_step(t, t->next_w, t->next_m, learning_rate, clip);
+    made[0].data = t->next_w;
+    made[1].data = t->next_m;
+    must(t, fb_step_check(t->run, FB_UPDATE, made, 2, &t->err));
+    must(t, fb_step_vote_alone(t->run, &verdict, &t->err));
+    if (verdict.action != FB_PROCEED) return verdict.action; /* the state is what it was */
+    must(t, fb_step_apply(t->run, &t->err));
+    memcpy(t->w, t->next_w, sizeof t->w);
+    memcpy(t->m, t->next_m, sizeof t->m);
+    t->updates++;
+    return FB_PROCEED;
+}
+
+static int32_t update(trainer *t, float learning_rate, float clip)
+{
+    return t->hold_back ? update_held_back(t, learning_rate, clip) : update_in_place(t, learning_rate, clip);
+}
+
 static int32_t train_step(trainer *t, int step, float learning_rate)
 {
     fb_step begin = FB_STEP_INIT;
@@ -152,11 +186,7 @@ static int32_t train_step(trainer *t, int step, float learning_rate)
         result.grad_norm = norm = sqrt(sum_sq);
         result.known |= FB_KNOWN_GRAD_NORM;
         must(t, fb_step_vote_alone(t->run, &verdict, &t->err));
-        if (verdict.action == FB_PROCEED) {
-            must(t, fb_step_apply(t->run, &t->err));
-            optimizer_step(t, learning_rate, norm > 1.0 ? (float)(1.0 / norm) : 1.0f);
-            must(t, fb_step_check_sampled(t->run, FB_UPDATE, t->state, 2, 16, &t->err));
-        }
+        if (verdict.action == FB_PROCEED) verdict.action = update(t, learning_rate, norm > 1.0 ? (float)(1.0 / norm) : 1.0f);
     }
     must(t, fb_step_end(t->run, &result, &t->err));
     return verdict.action;

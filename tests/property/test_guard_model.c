@@ -21,7 +21,7 @@ typedef struct acked {
 } acked;
 
 typedef struct model_rank {
-    int open, ballot_out, votes, withheld, unscaled, applied, unsettled, micro, micro_steps;
+    int open, ballot_out, votes, withheld, unscaled, applied, proposed, unsettled, micro, micro_steps;
     int has, late, ungated, not_clean;
     int64_t step;
     place first, late_place;
@@ -149,7 +149,8 @@ static void check_tensor(int i, int32_t boundary, float *data, uint32_t site, ui
     must(fb_step_check(m.w.rank[i].run, boundary, &view, 1, &err));
     r->handed[boundary][site] = 1;
     if (boundary == FB_LOCAL_GRAD) r->grad_now[site] = 1;
-    if (boundary != FB_UPDATE) r->unsettled = 1;
+    if (boundary != FB_UPDATE || !r->applied) r->unsettled = 1;
+    if (boundary == FB_UPDATE && !r->applied) r->proposed = 1;
     if (is_bad) found(i, boundary, site, boundary == FB_ENTRY ? 0 : r->micro);
 }
 
@@ -278,10 +279,14 @@ static fb_status wrong_call(int i)
     case 1: return fb_step_micro(run, r->micro + 2, &err);
     case 2: return r->votes || !r->open ? fb_step_micro(run, r->micro + 1, &err) : FB_OK;
     case 3:
-        return r->ballot_out || r->unscaled || r->applied || !r->open ? fb_step_check(run, FB_LOCAL_GRAD, &view, 1, &err) : FB_OK;
-    case 4: return !r->applied || r->ballot_out ? fb_step_check(run, FB_UPDATE, &view, 1, &err) : FB_OK;
+        return r->ballot_out || r->unscaled || r->proposed || r->applied || !r->open
+                   ? fb_step_check(run, FB_LOCAL_GRAD, &view, 1, &err)
+                   : FB_OK;
+    case 4:
+        if (r->open && !r->ballot_out && (r->applied || (r->votes && !r->withheld && (!r->unsettled || r->proposed)))) return FB_OK;
+        return fb_step_check(run, FB_UPDATE, &view, 1, &err);
     case 5:
-        if (r->open && r->votes && !r->unsettled && !r->withheld && !r->unscaled && !r->applied && !r->ballot_out) {
+        if (r->open && r->votes && !r->unsettled && !r->withheld && !r->unscaled && !r->proposed && !r->applied && !r->ballot_out) {
             return fb_step_unscale(run, &view, 1, -1.0, &sum_sq, &err);
         }
         return fb_step_unscale(run, &view, 1, 0.5, &sum_sq, &err);
@@ -425,6 +430,7 @@ static void apply_all(void)
         model_rank *r = &m.rank[i];
         int may = r->votes && !r->withheld && !r->unsettled && !r->applied;
         int gated = !r->not_clean && !r->has && (m.w.ranks == 1 ? r->local_full || r->reduced_full : r->reduced_full);
+        int spoilt = 0;
         fb_status status;
         maybe_misuse(i);
         status = fb_step_apply(m.w.rank[i].run, &err);
@@ -435,7 +441,29 @@ static void apply_all(void)
         assert_int_equal((m.w.rank[i].run->step.rec.flags & FB_STEP_GATED) != 0, gated);
         if (!gated) r->ungated = 1;
         assert_int_equal(m.w.rank[i].run->ungated, r->ungated);
+        /* What was proposed is no state until it is applied, and a bad one is applied by who only observes. */
+        for (int t = 0; t < WORLD_TENSORS; t++) spoilt |= r->bad[FB_UPDATE][m.w.rank[i].param_site[t]];
+        if (spoilt) assert_int_equal(m.w.rank[i].run->state_bad, 1);
     }
+}
+
+/* The work of the optimizer is looked at beside the state: on some ranks more of it than on others,
+ * and on all of them something. */
+static void propose_all(uint64_t percent)
+{
+    for (int i = 0; i < m.w.ranks; i++) {
+        world_rank *r = &m.w.rank[i];
+        int state_bad = r->run->state_bad;
+        for (uint64_t k = 1 + draw(2); k > 0; k--) {
+            int t = (int)draw(WORLD_TENSORS);
+            float beside[WORLD_ELEMENTS];
+            memcpy(beside, r->param[t], sizeof beside);
+            maybe_misuse(i);
+            check_tensor(i, FB_UPDATE, beside, r->param_site[t], WORLD_ELEMENTS, chance(percent));
+        }
+        assert_int_equal(r->run->state_bad, state_bad);
+    }
+    vote();
 }
 
 static void check_after_update(uint64_t percent)
@@ -512,6 +540,7 @@ static void one_update(int64_t number)
         for (int i = 0; i < m.w.ranks; i++) unscale(i, some, percent);
         vote();
     }
+    if (!m.rank[0].withheld && chance(30)) propose_all(percent ? 30 : 0);
     apply_all();
     if (m.rank[0].applied && chance(30)) check_after_update(percent ? 30 : 0);
     end_all();

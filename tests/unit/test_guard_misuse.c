@@ -109,7 +109,7 @@ static void test_misuse__every_call_out_of_order_names_what_was_expected(void **
     EXPECT(fb_step_unscale(run, grads, WORLD_TENSORS, 1.0, &sum_sq, &err), FB_E_ORDER, "no settled vote");
     EXPECT(fb_step_apply(run, &err), FB_E_ORDER, "nothing was voted on");
     EXPECT(fb_step_end(run, &result, &err), FB_E_ORDER, "nothing was voted on");
-    EXPECT(fb_step_check(run, FB_UPDATE, grads, 1, &err), FB_E_ORDER, "fb_step_apply was not called");
+    EXPECT(fb_step_check(run, FB_UPDATE, grads, 1, &err), FB_E_ORDER, "no settled vote covers the gradients of step 9");
     EXPECT(fb_step_micro(run, 1, &err), FB_E_ORDER, "micro-step 0 of 1");
     assert_int_equal(fb_step_check(run, FB_LOCAL_GRAD, grads, WORLD_TENSORS, &err), FB_OK);
     assert_int_equal(fb_step_ballot(run, words, &err), FB_OK);

@@ -67,6 +67,40 @@ static void test_integrating__loss_scaling_by_a_power_of_two_changes_no_bit(void
     assert_memory_equal(t->m, plain.m, sizeof plain.m);
 }
 
+/* Written beside the state and then put in place: the same bits. */
+static void test_integrating__an_update_that_is_held_back_changes_no_bit(void **state)
+{
+    static trainer plain;
+    trainer *t = opened(NULL, 0);
+    (void)state;
+    assert_int_equal(train(t, 20, checkpoint), 0);
+    plain = *t;
+    t = opened(NULL, 0);
+    t->hold_back = 1;
+    assert_int_equal(train(t, 20, checkpoint), 0);
+    assert_memory_equal(t->w, plain.w, sizeof plain.w);
+    assert_memory_equal(t->m, plain.m, sizeof plain.m);
+    assert_int_equal(t->updates, 20);
+}
+
+/* A learning rate at which finite gradients make an infinite parameter: it never reaches the state. */
+static void test_integrating__an_update_that_overflows_is_held_back(void **state)
+{
+    trainer *t = opened(NULL, 0);
+    static trainer before;
+    (void)state;
+    t->hold_back = 1;
+    for (int step = 1; step < 5; step++) assert_int_equal(train_step(t, step, 0.5f), FB_PROCEED);
+    for (int i = 0; i < V * V; i++) t->m[i] *= 1e3f;
+    before = *t;
+    assert_int_equal(train_step(t, 5, 3e38f), FB_SKIP);
+    assert_memory_equal(t->w, before.w, sizeof before.w);
+    assert_memory_equal(t->m, before.m, sizeof before.m);
+    assert_int_equal(t->updates, before.updates);
+    assert_int_equal(train_step(t, 6, 1e-6f), FB_PROCEED);
+    fb_run_close(t->run);
+}
+
 /* One fault in one step: that update is withheld with the state as it was, and the run goes on. */
 static void withheld(const char *inject, int step)
 {
@@ -160,6 +194,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_integrating__a_healthy_run_learns_and_nothing_is_withheld, setup, teardown),
         cmocka_unit_test_setup_teardown(test_integrating__loss_scaling_by_a_power_of_two_changes_no_bit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_integrating__each_kind_of_fault_is_withheld_with_the_state_as_it_was, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_integrating__an_update_that_is_held_back_changes_no_bit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_integrating__an_update_that_overflows_is_held_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_integrating__faults_in_a_row_halt_the_run, setup, teardown),
         cmocka_unit_test_setup_teardown(test_integrating__checkpoints_are_judged_by_their_bytes, setup, teardown),
         cmocka_unit_test(test_integrating__the_page_quotes_programs_that_are_tested),
