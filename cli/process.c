@@ -17,7 +17,7 @@
 #include "report/report.h"
 
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
-enum { PASSED_ON = sizeof passed_on / sizeof *passed_on };
+enum { PASSED_ON = sizeof passed_on / sizeof *passed_on, REST_MS = 1000 };
 
 int64_t process_now_ms(void)
 {
@@ -254,11 +254,21 @@ int process_wait_ms(process *child, int64_t ms)
     return wait_ms(child, ms, 1);
 }
 
+/* What the child started may outlive it: a shell is gone at once, and an mpirun below it still has ranks to end. It gets a moment,
+   and is killed then. The number of a group is nobody else's as long as there is anybody in it. */
+static void end_rest(const process *child)
+{
+    int64_t until = process_now_ms() + REST_MS;
+    while (kill(-child->pid, 0) == 0 && process_now_ms() < until) process_sleep_ms(5);
+    (void)kill(-child->pid, SIGKILL);
+}
+
 void process_end(process *child, int64_t grace_ms)
 {
+    if (child->pid <= 0 || child->ended) return;
     process_kill_group(child, SIGTERM);
     if (!wait_ms(child, grace_ms, 0)) process_kill_group(child, SIGKILL);
-    (void)wait_ms(child, grace_ms, 0);
+    if (wait_ms(child, grace_ms, 0)) end_rest(child);
 }
 
 void process_kill_group(const process *child, int signal_number)

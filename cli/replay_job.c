@@ -131,9 +131,7 @@ fb_status replay_job_open(replay_job *job, const replay_options *options, fb_err
     job->options = options;
     if ((status = case_find(&job->place, options->dir, options->name, err)) != FB_OK) return status;
     (void)snprintf(job->bundle_folder, sizeof job->bundle_folder, "%s", job->place.bundle);
-    if (options->minimal && !job->place.bundle_named) {
-        if ((status = case_minimal_bundle(&job->place, job->bundle_folder, err)) != FB_OK) return status;
-    }
+    if (options->minimal && (status = case_minimal_bundle(&job->place, job->bundle_folder, err)) != FB_OK) return status;
     if ((status = fb_bundle_open(&job->bundle, job->bundle_folder, err)) != FB_OK) return status;
     id = fb_bundle_case_id(job->bundle);
     if (id && *id) (void)snprintf(job->place.id, sizeof job->place.id, "%.63s", id);
@@ -221,6 +219,31 @@ static void wait_for(replay_job *job)
     job->seconds = (double)(process_now_ms() - begun) / 1000;
 }
 
+/* 1: both are known, and they are not the same. */
+static int differs(const char *told, const char *expected)
+{
+    return told[0] && expected[0] && strcmp(told, expected) != 0;
+}
+
+/* It must be of what was replayed: a result that was left over, or copied, would be told as this one's. */
+static fb_status check_result(const replay_job *job, fb_error *err)
+{
+    const fb_locate_file *file = &job->file;
+    const char *run_id = fb_bundle_run_id(job->bundle), *case_id = fb_bundle_case_id(job->bundle);
+    if (file->step != fb_bundle_step(job->bundle))
+        return fb_fail(err, FB_E_CORRUPT, "read %s/locate.json: it is of step %lld, and the bundle of step %lld", job->out,
+                       (long long)file->step, (long long)fb_bundle_step(job->bundle));
+    if (differs(file->run_id, run_id) || differs(file->case_id, case_id))
+        return fb_fail(err, FB_E_CORRUPT,
+                       "read %s/locate.json: it is of run %.80s, case %.60s, and the bundle of run %.80s, case %.60s", job->out,
+                       file->run_id[0] ? file->run_id : "unknown", file->case_id[0] ? file->case_id : "unknown",
+                       run_id[0] ? run_id : "unknown", case_id[0] ? case_id : "unknown");
+    if (file->replay.reproduced > file->replay.tried)
+        return fb_fail(err, FB_E_CORRUPT, "read %s/locate.json: it says that %u of %u replays were bad", job->out,
+                       file->replay.reproduced, file->replay.tried);
+    return FB_OK;
+}
+
 static fb_status read_result(replay_job *job, fb_error *err)
 {
     fb_error why;
@@ -232,10 +255,7 @@ static fb_status read_result(replay_job *job, fb_error *err)
                        job->place.id, job->argv[0], job->out);
     if (status != FB_OK) return fb_fail(err, status, "read %s/locate.json: %.800s", job->out, why.message);
     job->has_file = 1;
-    if (job->file.step != fb_bundle_step(job->bundle))
-        return fb_fail(err, FB_E_CORRUPT, "read %s/locate.json: it is of step %lld, and the bundle of step %lld", job->out,
-                       (long long)job->file.step, (long long)fb_bundle_step(job->bundle));
-    return FB_OK;
+    return check_result(job, err);
 }
 
 static fb_status judge_end(replay_job *job, fb_error *err)
@@ -243,7 +263,8 @@ static fb_status judge_end(replay_job *job, fb_error *err)
     job->code = process_exit_code(&job->child);
     job->signal = process_exit_signal(&job->child);
     if (process_interrupted())
-        return fb_fail(err, FB_E_ORDER, "replay case %s: stopped by signal %d", job->place.id, process_interrupted());
+        return fb_fail(err, FB_E_ORDER, "replay case %s: stopped by signal %d after %.0f s; the output of %s is in %s",
+                       job->place.id, process_interrupted(), job->seconds, job->argv[0], job->log);
     if (job->signal)
         return fb_fail(err, FB_E_ORDER, "replay case %s: signal %d ended %s; its output is in %s", job->place.id, job->signal,
                        job->argv[0], job->log);
