@@ -38,7 +38,7 @@ static int find_by_path(case_place *place, const char *name)
     char *slash;
     if (exists(name, "bundle.json")) {
         if (absolute(name, place->bundle, NULL) != FB_OK) return 0;
-        place->bundle_named = 1;
+        place->is_minimal = strcmp(last_part(place->bundle), "bundle-min") == 0;
         (void)snprintf(place->folder, sizeof place->folder, "%s", place->bundle);
         slash = strrchr(place->folder, '/');
         if (slash) *slash = '\0';
@@ -138,6 +138,10 @@ static int newest_with(const case_place *place, const char *name, char out[FB_OS
 fb_status case_minimal_bundle(const case_place *place, char path[FB_OS_PATH_MAX], fb_error *err)
 {
     char folder[FB_OS_PATH_MAX];
+    if (place->is_minimal) {
+        (void)snprintf(path, FB_OS_PATH_MAX, "%s", place->bundle);
+        return FB_OK;
+    }
     if (place->folder[0] && exists(place->folder, "bundle-min/bundle.json"))
         return fb_os_join(path, FB_OS_PATH_MAX, place->folder, "bundle-min", err);
     if (newest_with(place, "bundle-min/bundle.json", folder)) return fb_os_join(path, FB_OS_PATH_MAX, folder, "bundle-min", err);

@@ -13,7 +13,7 @@ typedef struct case_place {
     char folder[FB_OS_PATH_MAX]; /* of the case, absolute; "": the bundle stands alone */
     char bundle[FB_OS_PATH_MAX]; /* the one that was named, or the case's whole one; absolute */
     char id[64];                 /* "a1-000412"; of a bundle alone, the name of its folder */
-    int bundle_named;            /* 1: the bundle itself was named */
+    int is_minimal;              /* 1: a smallest batch itself was named: a bundle of the name bundle-min */
     fb_report *report;           /* of the run; NULL where the case stands alone */
 } case_place;
 
@@ -25,7 +25,8 @@ typedef struct case_place {
 fb_status case_find(case_place *place, const char *dir, const char *name, fb_error *err);
 void case_release(case_place *place);
 
-/* The smallest batch: bundle-min of the case, else of its newest replay that made one. FB_E_NOTFOUND: nobody made one. */
+/* The smallest batch: what was named, else bundle-min of the case, else of its newest replay that
+ * made one. FB_E_NOTFOUND: nobody made one. */
 fb_status case_minimal_bundle(const case_place *place, char path[FB_OS_PATH_MAX], fb_error *err);
 
 /* locate.json of the newest replay that has one, else of the case. FB_E_NOTFOUND: there is none. Release `out` after FB_OK. */

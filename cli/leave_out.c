@@ -60,8 +60,8 @@ static void tell(leave_out *out, const case_place *place, const char *id, const 
     if (used < room) warn(place, text + used, room - used);
 }
 
-/* FB_E_NOTFOUND: there is no smallest batch, or it names no samples. */
-static fb_status from_bundle(leave_out *out, const case_place *place, const char *folder, fb_error *err)
+/* FB_E_NOTFOUND: there is no such bundle, or it names no samples. from: what they are. */
+static fb_status from_bundle(leave_out *out, const case_place *place, const char *folder, const char *from, fb_error *err)
 {
     fb_bundle *bundle = NULL;
     int64_t *ids = NULL;
@@ -79,44 +79,51 @@ static fb_status from_bundle(leave_out *out, const case_place *place, const char
         status = fb_fail(err, FB_E_NOMEM, "leave out samples: no memory for %zu", count);
     if (status == FB_OK) status = fb_bundle_samples(bundle, ids, count, &count, err);
     if (status == FB_OK) status = merge(out, ids, count, err);
-    if (status == FB_OK) tell(out, place, fb_bundle_case_id(bundle), "its smallest batch that is still bad", ids, count);
+    if (status == FB_OK) tell(out, place, fb_bundle_case_id(bundle), from, ids, count);
     fb_free(ids);
     fb_bundle_close(bundle);
     return status;
 }
 
 /* What the rank that was first recorded of its batch when the step began. */
-static fb_status from_ledger(leave_out *out, const case_place *place, fb_error *err)
+static fb_status from_ledger(leave_out *out, const case_place *place, const fb_rec_step *step, fb_error *err)
 {
-    const fb_report *report = place->report;
-    const fb_rec_step *step = report && report->has_spokesman_step ? &report->spokesman_step : NULL;
     char from[160];
-    size_t count = step ? step->samples : 0;
-    fb_status status;
-    if (count == 0)
-        return fb_fail(
-            err, FB_E_NOTFOUND,
-            "leave out the samples of case %s: it has no smallest batch (firstbad bisect makes one), and the ledger holds "
-            "no sample ids of its step",
-            place->id);
-    if ((status = merge(out, step->sample_ids, count, err)) != FB_OK) return status;
+    size_t count = step->samples;
+    fb_status status = merge(out, step->sample_ids, count, err);
+    if (status != FB_OK) return status;
     (void)snprintf(from, sizeof from, "%s of the rank that was first, since no smaller one was found",
                    step->sample_count > count ? "those that were recorded of the batch" : "the whole batch");
     tell(out, place, NULL, from, step->sample_ids, count);
     return FB_OK;
 }
 
+/* A part of a batch may be the part without the sample that did it, so it comes last. */
+static fb_status from_case(leave_out *out, const case_place *place, fb_error *err)
+{
+    const fb_report *report = place->report;
+    const fb_rec_step *step = report && report->has_spokesman_step ? &report->spokesman_step : NULL;
+    char folder[FB_OS_PATH_MAX];
+    fb_status status = case_minimal_bundle(place, folder, NULL);
+    if (status == FB_OK) status = from_bundle(out, place, folder, "its smallest batch that is still bad", err);
+    if (status != FB_E_NOTFOUND) return status;
+    if (step && step->samples > 0 && step->samples >= step->sample_count) return from_ledger(out, place, step, err);
+    status = from_bundle(out, place, place->bundle, "the whole batch of all ranks, since no smaller one was found", err);
+    if (status != FB_E_NOTFOUND) return status;
+    if (step && step->samples > 0) return from_ledger(out, place, step, err);
+    return fb_fail(err, FB_E_NOTFOUND,
+                   "leave out the samples of case %s: it has no smallest batch (firstbad bisect makes one), and neither its "
+                   "bundle nor %s names a sample of its step",
+                   place->id, report ? "the ledger" : "a ledger, of which there is none here,");
+}
+
 fb_status leave_out_add(leave_out *out, const char *dir, const char *name, fb_error *err)
 {
     case_place place;
-    char folder[FB_OS_PATH_MAX];
     fb_status status;
     if (out->cases == LEAVE_OUT_CASES_MAX)
         return fb_fail(err, FB_E_LIMIT, "leave out cases: at most %d can be", LEAVE_OUT_CASES_MAX);
-    if ((status = case_find(&place, dir, name, err)) == FB_OK) {
-        if (case_minimal_bundle(&place, folder, NULL) == FB_OK) status = from_bundle(out, &place, folder, err);
-        else status = from_ledger(out, &place, err);
-    }
+    if ((status = case_find(&place, dir, name, err)) == FB_OK) status = from_case(out, &place, err);
     case_release(&place);
     return status;
 }

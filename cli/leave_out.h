@@ -1,13 +1,14 @@
 /*
  * Which samples a run is to keep away: those that the cases of `firstbad run --leave-out CASE` need. In this order: the smallest
- * batch that was found of the case; else the batch of the rank that was first, as its ledger recorded it.
+ * batch that was found of the case; else the batch of the rank that was first, where its ledger recorded all of it; else all
+ * samples of the case's bundle, of all ranks; else the part that the ledger recorded.
  */
 #ifndef CLI_LEAVE_OUT_H
 #define CLI_LEAVE_OUT_H
 
 #include "base/status.h"
 
-enum { LEAVE_OUT_IDS_MAX = 1 << 20, LEAVE_OUT_CASES_MAX = 32 };
+enum { LEAVE_OUT_IDS_MAX = 1000000 /* as many as fb_run_open takes */, LEAVE_OUT_CASES_MAX = 32 };
 
 typedef struct leave_out {
     int64_t *ids; /* rising, each once */

@@ -22,7 +22,4 @@ int replay_show_json(const replay_job *job, int asked);
 /* Open, run, show, close: the exit code of the command. */
 int replay_command_run(const replay_options *options, int asked, int json);
 
-/* The command as a person would type it, cut where it does not fit. */
-void replay_command(const replay_job *job, char *out, size_t room);
-
 #endif

@@ -92,13 +92,25 @@ static int is_plain(const char *word)
     return *word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-")] == '\0';
 }
 
-void replay_command(const replay_job *job, char *out, size_t room)
+/* A word as a shell takes it: in quotes where it would be cut or expanded. Returns how many bytes it takes. */
+static size_t add_word(char *out, size_t room, const char *word)
+{
+    size_t used;
+    if (is_plain(word)) return (size_t)snprintf(out, room, "%s", word);
+    used = (size_t)snprintf(out, room, "'");
+    for (const char *c = word; *c && used < room; c++)
+        used += (size_t)snprintf(out + used, room - used, *c == '\'' ? "'\\''" : "%c", *c);
+    if (used < room) used += (size_t)snprintf(out + used, room - used, "'");
+    return used;
+}
+
+static void join_words(char *const *words, size_t count, char *out, size_t room)
 {
     size_t used = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < job->argument_count && used < room; i++) {
-        const char *quote = is_plain(job->argv[i]) ? "" : "'";
-        used += (size_t)snprintf(out + used, room - used, "%s%s%s%s", i ? " " : "", quote, job->argv[i], quote);
+    for (size_t i = 0; i < count && used < room; i++) {
+        if (i) used += (size_t)snprintf(out + used, room - used, " ");
+        if (used < room) used += add_word(out + used, room - used, words[i]);
     }
     if (used >= room && room > 4) memcpy(out + room - 4, "...", 4);
 }
@@ -149,7 +161,7 @@ static void say_precision(const replay_job *job, fb_lines *lines)
 static void say_end(const replay_job *job, fb_lines *lines)
 {
     char command[2048];
-    replay_command(job, command, sizeof command);
+    join_words(job->argv, job->argument_count, command, sizeof command);
     if (job->file.notes[0]) fb_lines_add(lines, "  note", INDENT, "%s", job->file.notes);
     fb_lines_add(lines, "  ran", INDENT, "%s", command);
     if (job->cwd[0]) fb_lines_add(lines, "", INDENT, "in %s", job->cwd);
@@ -164,6 +176,19 @@ static void say_finding(const replay_job *job, fb_lines *lines)
     name_place(job->file.finding.module, job->file.finding.tensor, place, sizeof place);
     fb_lines_add(lines, "  finding", INDENT, "%s%s%s, rank %d", direction(job->file.finding.boundary), place[0] ? ", " : "", place,
                  job->file.finding.rank);
+}
+
+/* A line that can be pasted, with the command where it was given here. */
+static void say_next(const replay_job *job, fb_lines *lines)
+{
+    char name[FB_OS_PATH_MAX], dir[FB_OS_PATH_MAX] = "", command[2048] = "";
+    size_t count = 0;
+    (void)add_word(name, sizeof name, job->options->name ? job->options->name : job->place.id);
+    if (job->options->dir) (void)add_word(dir, sizeof dir, job->options->dir);
+    while (job->options->command && job->options->command[count]) count++;
+    join_words(job->options->command, count, command, sizeof command);
+    fb_lines_add(lines, "  next", INDENT, "firstbad bisect %s%s%s%s%s", name, dir[0] ? " --dir " : "", dir, count ? " -- " : "",
+                 command);
 }
 
 static void say_replay(const replay_job *job, fb_lines *lines)
@@ -187,9 +212,7 @@ static void say_replay(const replay_job *job, fb_lines *lines)
     if (k) say_precision(job, lines);
     say_other_ranks(job, lines);
     say_end(job, lines);
-    if (k && !job->options->minimal)
-        fb_lines_add(lines, "  next", INDENT, "firstbad bisect %s%s%s", job->options->name ? job->options->name : job->place.id,
-                     job->options->dir ? " --dir " : "", job->options->dir ? job->options->dir : "");
+    if (k && !job->options->minimal) say_next(job, lines);
 }
 
 /* ---- bisect ------------------------------------------------------------------------------------------------------------------ */

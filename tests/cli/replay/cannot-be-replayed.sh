@@ -22,3 +22,10 @@ replay c -- true
 replay c -- bash -c 'echo "{" > "$FIRSTBAD_REPLAY_OUT/locate.json"'
 answer 'd["step"] = 7'
 replay c
+echo "--- a result of something else"
+answer 'd["run_id"] = "other"; d["case"] = "a1-000412"'
+replay c -- ./trainer | tail -2
+answer 'd["case"] = "a1-000411"'
+replay c -- ./trainer | tail -2
+answer 'd["replay"]["reproduced"] = 30'
+replay c -- ./trainer | tail -2

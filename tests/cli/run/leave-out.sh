@@ -19,6 +19,12 @@ mkdir copied
 "$FIRSTBAD_BUILD/tests/make-bundle" copied/bundle 1 9 a1-000009 1,2,3,4,5,6,7,8
 cp -r copied/bundle copied/bundle-min
 run --run-id r4 --leave-out copied --leave-out r1
+echo "--- a smallest batch that was named, wherever it lies"
+cp -r copied/bundle-min elsewhere-bundle-min && mkdir far && mv elsewhere-bundle-min far/bundle-min
+run --run-id r7 --leave-out far/bundle-min
+echo "--- a case without its run: all samples of its bundle"
+mkdir away && "$FIRSTBAD_BUILD/tests/make-bundle" away/bundle 2 9 a1-000009 3,4
+run --run-id r8 --leave-out away
 echo "--- the cause lies elsewhere"
 . "$FIRSTBAD_SOURCE/tests/cli/replay/_lib.sh"
 answer 'd["cause"].update({"class": "fp16_forward_overflow", "lies_in": "numbers"})'
