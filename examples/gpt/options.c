@@ -121,7 +121,7 @@ static const char HELP_GUARD[] =
     "  --check-state WHAT     check parameters and moments on entry: none, sampled (every tensor once in 16 steps) or full "
     "(sampled)\n"
     "  --max-skips N          bad updates in a row that are skipped before the run halts (3)\n"
-    "  --replica-period N     compare the parameters of all ranks every N steps and after a skip, 0: never (100)\n"
+    "  --replica-period N     compare the parameters of all ranks at the start, every N steps and after a skip, 0: never (100)\n"
     "  --dir DIR              folder that holds firstbad's runs (firstbad-runs)\n"
     "  --inject SPEC          let the guard inject a fault, for example grad-inf@step=20,rank=1,site=h.2.mlp\n"
     "When an update was bad\n"

@@ -299,8 +299,9 @@ typedef struct fb_run_config {
     uint64_t sites_max;    /* 0: 65,536. Memory for sites and findings is taken at open */
     uint64_t findings_max; /* findings kept a step; 0: 256. Further ones are counted */
     /* 1: the parameters named with fb_run_own are replicas, equal to the last bit on every rank of the run, as in plain data
-       parallelism. Then their digests are compared with the first vote of every replica_period-th step and of the step after a
-       skip, at no message more; ranks that differ halt. 0: they are not, or nobody knows (sharded or split over ranks). */
+       parallelism. Then their digests are compared with the first vote of the first step, of every replica_period-th and of the
+       step after a skip, at no message more; ranks that differ halt. 0: they are not, or nobody knows (sharded, or split over
+       ranks). */
     int32_t replicated;
     int32_t replica_period; /* 100; 0: never. Cost: one read of the parameters in those steps */
 } fb_run_config;

@@ -174,6 +174,7 @@ static void fill_identity(struct fb_run *run, const fb_run_config *config)
     run->parent = -1;
     run->step_verified = run->step_saved = run->replicas_equal = -1;
     run->replica_period = config->replicated ? config->replica_period : 0;
+    run->replicas_due = run->replica_period > 0; /* ranks that begin from different weights are told before they train */
     run->pid = run->os->getpid(run->os->ctx);
     copy_text(run->run_id, sizeof run->run_id, config->run_id);
     copy_text(run->precision, sizeof run->precision, config->precision);

@@ -143,12 +143,30 @@ static void test_guard_replicas__the_step_after_a_skip_compares_whatever_its_num
     assert_int_equal(world_step(&w, 2, spoil_one, NULL), FB_SKIP);
     assert_int_equal(world_step(&w, 3, NULL, NULL), FB_PROCEED);
     assert_int_equal(world_step(&w, 4, NULL, NULL), FB_PROCEED);
-    assert_int_equal(proofs(&w, 0, FB_PROOF_REPLICAS, proof, 4), 1);
-    assert_true(proof[0].step == 3 && proof[0].equal == 1);
+    assert_int_equal(proofs(&w, 0, FB_PROOF_REPLICAS, proof, 4), 2);
+    assert_true(proof[0].step == 1 && proof[0].equal == 1 && proof[1].step == 3 && proof[1].equal == 1);
     flip(&w, 0, 3);
     assert_int_equal(world_step(&w, 5, spoil_one, NULL), FB_SKIP);
     assert_int_equal(world_step(&w, 6, NULL, NULL), FB_HALT);
     assert_int_equal(last_verdict(&w, 1).reason, FB_REASON_REPLICAS);
+    world_close(&w);
+}
+
+/* A rank that resumed from another file, or drew its weights with another seed. */
+static void test_guard_replicas__ranks_that_begin_apart_halt_at_the_first_step_whatever_its_number(void **state)
+{
+    world w;
+    fb_rec_proof proof[2];
+    (void)state;
+    open_replicated(&w, 3, 100);
+    flip(&w, 1, 3);
+    assert_int_equal(world_step(&w, 41, NULL, NULL), FB_HALT);
+    assert_int_equal(last_verdict(&w, 0).reason, FB_REASON_REPLICAS);
+    world_close(&w);
+    open_replicated(&w, 3, 100);
+    for (int64_t step = 41; step <= 60; step++) assert_int_equal(world_step(&w, step, NULL, NULL), FB_PROCEED);
+    assert_int_equal(proofs(&w, 2, FB_PROOF_REPLICAS, proof, 2), 1);
+    assert_int_equal(proof[0].step, 41);
     world_close(&w);
 }
 
@@ -195,7 +213,7 @@ static void test_guard_replicas__ranks_that_compare_at_other_times_disagree_and_
         open_replicated(&w, 2, 2);
         if (which == 0) w.rank[1].run->replica_period = 3;
         else assert_int_equal(fb_run_own(w.rank[1].run, NULL, 0, &err), FB_OK);
-        assert_int_equal(world_step(&w, 1, NULL, NULL), FB_PROCEED);
+        if (which == 0) assert_int_equal(world_step(&w, 1, NULL, NULL), FB_PROCEED); /* all compare in the first step */
         assert_int_equal(world_step(&w, 2, NULL, NULL), FB_HALT);
         assert_int_equal(last_verdict(&w, 0).reason, FB_REASON_DISAGREE);
         assert_int_equal(last_verdict(&w, 1).reason, FB_REASON_DISAGREE);
@@ -328,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_guard_replicas__one_bit_on_one_rank_is_found_at_the_next_comparison),
         cmocka_unit_test(test_guard_replicas__equal_ranks_never_fire_through_skips_and_scales),
         cmocka_unit_test(test_guard_replicas__the_step_after_a_skip_compares_whatever_its_number),
+        cmocka_unit_test(test_guard_replicas__ranks_that_begin_apart_halt_at_the_first_step_whatever_its_number),
         cmocka_unit_test(test_guard_replicas__steps_that_compared_say_so),
         cmocka_unit_test(test_guard_replicas__nothing_is_compared_unless_it_was_asked_for),
         cmocka_unit_test(test_guard_replicas__ranks_that_compare_at_other_times_disagree_and_do_not_drift),
