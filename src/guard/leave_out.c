@@ -73,12 +73,18 @@ static fb_status parse(struct fb_run *run, const char *text, size_t bytes, fb_er
     return FB_OK;
 }
 
+/* A file without an id was cut, or never written: training on would train on what it was to name. */
 static fb_status parse_file(struct fb_run *run, const char *path, fb_error *err)
 {
     char *text = NULL;
     size_t bytes = 0;
-    fb_status status = fb_os_read_file(run->os, path, FILE_BYTES_MAX, &text, &bytes, err);
-    if (status == FB_OK) status = parse(run, text, bytes, err);
+    fb_error why;
+    fb_status status = fb_os_read_file(run->os, path, FILE_BYTES_MAX, &text, &bytes, &why);
+    if (status != FB_OK)
+        return fb_fail(err, status, "open run: FIRSTBAD_LEAVE_OUT names the file '%.200s' of samples: %.600s", path, why.message);
+    status = parse(run, text, bytes, err);
+    if (status == FB_OK && run->left_out_count == 0)
+        status = fb_fail(err, FB_E_USAGE, "open run: FIRSTBAD_LEAVE_OUT names the file '%.200s', and no sample stands in it", path);
     fb_free(text);
     return status;
 }
