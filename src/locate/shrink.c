@@ -185,8 +185,8 @@ static int depends_on_batch(const fb_locate *l)
 }
 
 /*
- * Whose rows? Those that the origin read, where it is one rank's own: behind a collective the finding is on every rank, and the rows
- * of the rank that was asked about it need not have any part in it. What a collective makes is of all ranks.
+ * Whose rows? Those that the origin read, where it is one rank's own: behind a collective the finding is on every rank, and the
+ * rows of the rank that was asked about it need not have any part in it. What a collective makes is of all ranks.
  */
 static int32_t rank_of_rows(const fb_locate *l)
 {

@@ -30,6 +30,7 @@ static void check_file(const fb_locate_file *f)
     check_links(&f->candidates);
     check_links(&f->chain);
     check_links(&f->swallowed);
+    check_links(&f->later);
     require(f->found >= FB_LOCATED_NOTHING && f->found <= FB_LOCATED_UNDECIDED);
     require(f->location.ndim >= 0 && f->location.ndim <= FB_DIMS_MAX && f->location.shape_ndim >= 0 &&
             f->location.shape_ndim <= FB_DIMS_MAX);

@@ -65,7 +65,7 @@ static fb_status replay(void *ctx, fb_tape *tape, const fb_replay_request *reque
     memcpy(x, batch, sizeof x);
     if (request->as_rank >= 0) MPI_Bcast(x, ROWS, MPI_FLOAT, request->as_rank, comm);
     if (request->purpose == FB_REPLAY_SMALLER && request->keep) return FB_E_UNSUPPORTED;
-    if (request->purpose == FB_REPLAY_SMALLER && rank == BAD_RANK) {
+    if (request->purpose == FB_REPLAY_SMALLER && rank == request->rows_rank) {
         count = request->row_count;
         for (uint32_t i = 0; i < request->row_count; i++) x[i] = batch[request->rows[i]];
     }
@@ -174,8 +174,9 @@ static void the_rank_before_the_collective_is_the_owner(void)
     int ok;
     quiet();
     if (rank == BAD_RANK) batch[1] = 0;
-    config.parts = FB_LOCATE_ALL & ~(uint32_t)FB_LOCATE_MINIMISE;
     ok = run(&config, &result) && names(&result, "div", BAD_RANK);
+    /* Its rows are made few, and not those of rank 0, which was asked about the finding. */
+    ok = ok && EXPECT(result.rows_rank == BAD_RANK) & EXPECT(result.rows_needed == 1) && EXPECT(result.rows[0] == 1);
     /* The batch does it on every rank: data, and not a machine. */
     ok = ok && EXPECT(result.other_ranks_tried == 3 && result.other_ranks_bad == 3);
     judge("the rank that was bad before the collective is the owner", ok);

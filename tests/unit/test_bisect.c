@@ -282,6 +282,84 @@ static void test_bisect__a_mask_that_may_be_carrying_something_gives_an_interval
     fb_search_free(s);
 }
 
+/* Two blocks of it: the second softmax reads scores that are -Inf alone behind a NaN, and would have failed by itself as well. The
+   residual stream carries the NaN of the first past it. */
+static uint32_t two_blocks(int residual, uint32_t weights[2])
+{
+    uint32_t x = entry(0, FB_SEEN_FINITE);
+    for (int block = 0; block < 2; block++) {
+        uint32_t scores = after(x, FB_SEEN_NEG_INF);
+        f.flags[scores] = FB_FLOW_MASK;
+        weights[block] = after(scores, FB_SEEN_BAD);
+        x = residual ? node(weights[block], x, FB_FLOW_NONE, FB_SEEN_BAD) : after(weights[block], FB_SEEN_BAD);
+    }
+    return x;
+}
+
+static void test_bisect__what_comes_after_a_witnessed_origin_is_later_and_not_first(void **state)
+{
+    uint32_t weights[2], last = two_blocks(1, weights);
+    fb_search *s;
+    (void)state;
+    expect_node(last, weights[0]);
+    s = search(last);
+    assert_int_equal(fb_search_result(s)->later_count, 1);
+    assert_int_equal(fb_search_result(s)->later[0], f.producer[weights[1]]);
+    fb_search_free(s);
+}
+
+/* Without it the only way on leads through the second mask, which may have swallowed the NaN and failed by itself. */
+static void test_bisect__where_the_only_way_on_is_a_mask_nothing_is_certain(void **state)
+{
+    uint32_t weights[2], last = two_blocks(0, weights);
+    fb_search *s = search(last);
+    const fb_search_verdict *v = fb_search_result(s);
+    (void)state;
+    assert_int_equal(v->found, FB_FOUND_INTERVAL);
+    assert_int_equal(v->count, 2);
+    assert_int_equal(v->first, f.producer[weights[0]]);
+    assert_int_equal(v->last, f.producer[weights[1]]);
+    fb_search_free(s);
+}
+
+/* The same, with a first block that nobody can look into: it may be healthy, and the second may be all there is. */
+static void test_bisect__what_comes_after_something_unseen_stays_a_candidate(void **state)
+{
+    uint32_t hidden = after(entry(0, FB_SEEN_FINITE), FB_SEEN_UNTESTABLE);
+    uint32_t scores = after(hidden, FB_SEEN_NEG_INF), weights, loss;
+    fb_search *s;
+    const fb_search_verdict *v;
+    (void)state;
+    f.flags[scores] = FB_FLOW_MASK;
+    weights = after(scores, FB_SEEN_BAD);
+    loss = after(weights, FB_SEEN_BAD);
+    s = search(loss);
+    v = fb_search_result(s);
+    assert_int_equal(v->found, FB_FOUND_INTERVAL);
+    assert_int_equal(v->first, f.producer[hidden]);
+    assert_int_equal(v->last, f.producer[weights]);
+    assert_int_equal(v->later_count, 0);
+    fb_search_free(s);
+}
+
+/* Of two unseen places before it one must be bad, though it is not known which: what comes after them is not first all the same. */
+static void test_bisect__what_comes_after_one_of_two_is_not_first_either(void **state)
+{
+    uint32_t x = entry(0, FB_SEEN_FINITE), a = after(x, FB_SEEN_UNTESTABLE), b = after(a, FB_SEEN_BAD);
+    uint32_t repaired = after(b, FB_SEEN_FINITE), again = after(repaired, FB_SEEN_BAD);
+    uint32_t loss = node(b, again, FB_FLOW_NONE, FB_SEEN_BAD);
+    fb_search *s = search(loss);
+    const fb_search_verdict *v = fb_search_result(s);
+    (void)state;
+    assert_int_equal(v->found, FB_FOUND_INTERVAL);
+    assert_int_equal(v->count, 2);
+    assert_int_equal(v->candidates[0].node, f.producer[a]);
+    assert_int_equal(v->candidates[1].node, f.producer[b]);
+    assert_int_equal(v->later_count, 1);
+    assert_int_equal(v->later[0], f.producer[again]);
+    fb_search_free(s);
+}
+
 /* ---- graphs ------------------------------------------------------------------------------------------------------------------ */
 
 static void test_bisect__a_residual_branch_is_blamed_and_not_the_sum(void **state)
@@ -707,6 +785,10 @@ int main(void)
         cmocka_unit_test_setup(test_bisect__a_fully_masked_row_is_found_at_the_softmax, set_up),
         cmocka_unit_test_setup(test_bisect__scores_that_overflow_are_found_before_the_mask, set_up),
         cmocka_unit_test_setup(test_bisect__a_mask_that_may_be_carrying_something_gives_an_interval, set_up),
+        cmocka_unit_test_setup(test_bisect__what_comes_after_a_witnessed_origin_is_later_and_not_first, set_up),
+        cmocka_unit_test_setup(test_bisect__where_the_only_way_on_is_a_mask_nothing_is_certain, set_up),
+        cmocka_unit_test_setup(test_bisect__what_comes_after_something_unseen_stays_a_candidate, set_up),
+        cmocka_unit_test_setup(test_bisect__what_comes_after_one_of_two_is_not_first_either, set_up),
         cmocka_unit_test_setup(test_bisect__a_residual_branch_is_blamed_and_not_the_sum, set_up),
         cmocka_unit_test_setup(test_bisect__a_saved_tensor_carries_the_chain_into_backward, set_up),
         cmocka_unit_test_setup(test_bisect__forward_finite_and_backward_not_names_the_backward_node, set_up),
