@@ -122,7 +122,7 @@ static void blank_window(batch *b, size_t window)
     for (size_t at = window * b->columns; at < (window + 1) * b->columns; at++) batch_blank(b, at);
 }
 
-/* Is this window of the finding's rank needed? The row of the minimal batch that it is, or -1. */
+/* Is this window needed? The row of the minimal batch that it is, or -1. */
 static int64_t needed_as(const replay_start *s, const minimal_batch *minimal, size_t micro, size_t row)
 {
     if ((int32_t)micro != s->finding.micro_step) return -1;
@@ -138,8 +138,8 @@ static void keep_tokens(batch *b, size_t window, const uint8_t *keep)
 }
 
 /*
- * The batch of the finding's rank with nothing in it but what is needed, in the shape of the whole, so that every number of a row
- * stays where it was; and which rows those are. Other micro-steps stay where their gradients are part of the finding.
+ * The batch of that rank with nothing in it but what is needed, in the shape of the whole, so that every number of a row stays
+ * where it was; and which rows those are. Other micro-steps stay where their gradients are part of the finding.
  */
 static void put_minimal(putting *p, const replay_start *s, const minimal_batch *minimal)
 {
@@ -178,7 +178,7 @@ done:
 static void put_batch(putting *p, const replay_start *s, const minimal_batch *minimal)
 {
     const int64_t windows[2] = {(int64_t)s->batch->micro_steps, (int64_t)s->batch->rows};
-    if (minimal && s->rank == s->finding.rank) {
+    if (minimal && s->rank == minimal->rank) {
         put_minimal(p, s, minimal);
     } else if (!minimal) {
         put_windows(p, s->batch);

@@ -12,11 +12,12 @@
 
 #include <firstbad/bundle.h>
 
-/* The smallest batch that shows it: of the finding's micro-step on its rank. */
+/* The smallest batch that shows it: of the finding's micro-step on one rank. */
 typedef struct minimal_batch {
     const uint32_t *rows;
     size_t row_count;
     const uint8_t *keep; /* [row_count x block] 1: this token is needed; NULL: all are */
+    int32_t rank;        /* whose rows they are */
 } minimal_batch;
 
 /*

@@ -111,8 +111,8 @@ static void read_rows(captured *c, reading *r)
 {
     uint64_t rows = 0, ids = 0;
     size_t all = c->batch.rows;
-    int here = r->rank == c->start.finding.rank, part = holds(r, FB_BUNDLE_BATCH, "rows", &rows);
-    if (!here || !holds(r, FB_BUNDLE_BATCH, "sample_ids", &ids)) return;
+    int part = holds(r, FB_BUNDLE_BATCH, "rows", &rows);
+    if (!holds(r, FB_BUNDLE_BATCH, "sample_ids", &ids)) return;
     if (part && (!rows || rows > all || ids != rows)) {
         r->status = FB_E_CORRUPT;
         snprintf(r->err->message, sizeof r->err->message, "replay %s: rows and sample_ids do not fit each other",

@@ -175,10 +175,11 @@ static void locate_from(trainer *t, const replay_start *start, const fb_verdict 
     config = located_config(t, &r, folder);
     config.sample_ids = start->batch->offsets + (size_t)start->finding.micro_step * start->batch->rows;
     config.first_step_of_attempt = first_step(t, start->step);
+    config.finding_injected = located_planted(t, folder);
     status = fb_locate_run(&config, &result, &err);
     if (err.message[0]) fprintf(stderr, "firstbad-gpt: rank %d: locate: %s\n", t->rank, err.message);
     if (status == FB_OK && result.rows_needed && result.rows && t->options.locate & LOCATE_BUNDLE) {
-        minimal_batch minimal = {result.rows, result.rows_needed, result.keep};
+        minimal_batch minimal = {result.rows, result.rows_needed, result.keep, result.rows_rank};
         write_bundle(t, start, &minimal, verdict);
     }
     words_of(t, verdict, start, headline, next, line);

@@ -39,6 +39,24 @@ fb_locate_config located_config(const trainer *t, replay *r, const char *folder)
     return c;
 }
 
+int located_planted(const trainer *t, const char *folder)
+{
+    static const char key[] = "\"injected\":"; /* within a string of the file its quotes would be escaped */
+    char path[GPT_PATH_MAX + 32], text[1 << 14];
+    const char *at;
+    size_t bytes = 0;
+    FILE *in;
+    snprintf(path, sizeof path, "%s/first_bad.json", folder);
+    if ((in = fopen(path, "r")) != NULL) {
+        bytes = fread(text, 1, sizeof text - 1, in);
+        fclose(in);
+    }
+    text[bytes] = '\0';
+    at = strstr(text, key);
+    if (at) at += strlen(key) + strspn(at + strlen(key), " ");
+    return agree(t, at && strncmp(at, "true", 4) == 0);
+}
+
 const char *located_boundary(int32_t boundary)
 {
     static const char *const names[] = {"",         "state on entry", "batch",  "forward",   "loss",

@@ -7,6 +7,8 @@
 
 /* What is asked for and from which replay; the caller may change it before fb_locate_run. */
 fb_locate_config located_config(const trainer *t, replay *r, const char *folder);
+/* 1: first_bad.json in that folder says that the guard planted the finding. Collective, the same on every rank. */
+int located_planted(const trainer *t, const char *folder);
 
 typedef struct located_words {
     const char *headline; /* "step 412 was not applied on any of 8 ranks: ..." */

@@ -40,7 +40,7 @@ typedef struct replay_start {
     const float *parameters, *exp_avg, *exp_avg_sq;
     int64_t updates;
     const batch *batch;
-    const uint32_t *rows; /* of the finding's micro-step on its rank; NULL: all of them */
+    const uint32_t *rows; /* that are left of the finding's micro-step on this rank; NULL: all of them */
     size_t row_count;
 } replay_start;
 

@@ -21,20 +21,13 @@ static int tell(const trainer *t, int code, const fb_error *err)
     return code;
 }
 
-/* Rows that run in the finding's micro-step, on its rank: all processes have to ask the same of them. */
-static uint32_t rows_of(const trainer *t, const captured *c)
-{
-    int rows = 0;
-    if (c->start.rank == c->start.finding.rank) rows = (int)(c->start.rows ? c->start.row_count : c->batch.rows);
-    return (uint32_t)agree(t, rows);
-}
-
 static int run(trainer *t, captured *c, const fb_replay_wanted *wanted)
 {
     fb_locate_result result = FB_LOCATE_RESULT_INIT;
     fb_locate_config config;
     fb_error err = {0};
     fb_status status;
+    char folder[GPT_PATH_MAX + 8];
     double since = MPI_Wtime();
     replay r;
     if (replay_open(&r, &c->start, t->comm) != 0) return complain(t, EXIT_FAILED, "replay: no memory for a model of this size");
@@ -44,8 +37,9 @@ static int run(trainer *t, captured *c, const fb_replay_wanted *wanted)
     config.strategy = wanted->strategy;
     config.probes_max = wanted->probes_max;
     if (config.world < t->world) config.world = t->world; /* processes beyond those of the run take part with a harmless batch */
-    config.rows = rows_of(t, c);
     config.sample_ids = c->sample_ids;
+    snprintf(folder, sizeof folder, "%s/..", wanted->bundle); /* a bundle lies in its case */
+    config.finding_injected = located_planted(t, folder);
     config.differences = c->difference;
     config.difference_count = c->difference_count;
     status = fb_locate_run(&config, &result, &err);

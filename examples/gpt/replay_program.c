@@ -180,19 +180,31 @@ static void copy_row(batch *to, size_t row, const batch *from, size_t window)
     memcpy(to->key_mask + row * T, from->key_mask + window * T, T * sizeof *to->key_mask);
 }
 
+/* The rows of this rank's own batch that the start has left; NULL: all. Those of another rank's batch are all of them. */
+static const uint32_t *rows_left(const replay *r)
+{
+    return r->as == r->start.rank ? r->start.rows : NULL;
+}
+
+/* The rows that this rank was asked for; NULL: it was not asked. */
+static const uint32_t *rows_asked(const replay *r)
+{
+    return r->as == r->request->rows_rank ? r->request->rows : NULL;
+}
+
 /* Rows of the request count within those that the start has left. */
 static gpt_input part_of_micro(replay *r, size_t micro)
 {
     const fb_replay_request *q = r->request;
-    const uint32_t *base = r->start.rows;
+    const uint32_t *base = rows_left(r), *asked = rows_asked(r);
     batch *s = &r->smaller;
-    size_t count = q->rows ? q->row_count : base ? r->start.row_count : r->batch->rows;
+    size_t count = asked ? q->row_count : base ? r->start.row_count : r->batch->rows;
     gpt_input input;
     for (size_t k = 0; k < count; k++) {
-        uint32_t row = q->rows ? q->rows[k] : (uint32_t)k;
+        uint32_t row = asked ? asked[k] : (uint32_t)k;
         r->row_ids[k] = base ? base[row] : row;
         copy_row(s, k, r->batch, micro * r->batch->rows + r->row_ids[k]);
-        for (size_t t = 0; q->keep && t < s->columns; t++)
+        for (size_t t = 0; asked && q->keep && t < s->columns; t++)
             if (!q->keep[k * q->column_count + t]) batch_blank(s, k * s->columns + t);
     }
     input = (gpt_input){.tokens = s->tokens,
@@ -207,9 +219,8 @@ static gpt_input part_of_micro(replay *r, size_t micro)
 
 static gpt_input input_of(replay *r, size_t micro)
 {
-    const finding *f = &r->start.finding;
-    int here = (int32_t)micro == f->micro_step && r->as == f->rank;
-    return here && (r->request->rows || r->request->keep || r->start.rows) ? part_of_micro(r, micro) : whole_micro(r, micro);
+    int here = (int32_t)micro == r->start.finding.micro_step;
+    return here && (rows_asked(r) || rows_left(r)) ? part_of_micro(r, micro) : whole_micro(r, micro);
 }
 
 void replay_forward(replay *r, size_t micro)
