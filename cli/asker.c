@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/hash_stream.h"
 #include "base/status.h"
 #include "cli.h"
 #include "os/os.h"
@@ -38,30 +39,55 @@ static const char *ask_word(int32_t about)
     return about == FB_ASK_ALL_BAD ? "all_bad" : "any_bad";
 }
 
+/* Which command answers, in one word: words may hold line ends. */
+static fb_status name_command(asker *a, fb_error *err)
+{
+    fb_hash_stream *hash = fb_hash_stream_new();
+    if (!hash) return fb_fail(err, FB_E_NOMEM, "name the command of a log: no memory");
+    for (char *const *word = a->options->command; *word; word++) fb_hash_stream_add(hash, *word, strlen(*word) + 1);
+    (void)snprintf(a->command_line, sizeof a->command_line, "# command 0x%016llx\n",
+                   (unsigned long long)fb_hash_stream_digest(hash));
+    fb_hash_stream_free(hash);
+    return FB_OK;
+}
+
 /* ---- open and close ---------------------------------------------------------------------------------------------------------- */
+
+/* Answers of another program would be told as this one's. */
+static fb_status take_head(asker *a, const char *path, size_t bytes, fb_error *err)
+{
+    size_t head = sizeof LOG_HEAD - 1, named = strlen(a->command_line);
+    if (bytes <= head || strncmp(a->old, LOG_HEAD, head) != 0 || a->old[head] != '\n' || strlen(a->old) != bytes)
+        return fb_fail(err, FB_E_USAGE, "resume %s: it does not begin with '%s', so it is no log of this command", path, LOG_HEAD);
+    /* A line that was cut by the end of the machine holds half an answer. */
+    if (a->old[bytes - 1] != '\n')
+        return fb_fail(err, FB_E_USAGE, "resume %s: its last line is cut; remove that line and resume again", path);
+    a->old_at = a->old + head + 1;
+    if (strncmp(a->old_at, a->command_line, named) != 0)
+        return fb_fail(err, FB_E_USAGE,
+                       "resume %s: line 2 is not '%.*s', so its answers are those of another command; --log FILE begins anew", path,
+                       (int)named - 1, a->command_line);
+    a->old_at += named;
+    a->old_line = 2;
+    return FB_OK;
+}
 
 static fb_status open_log(asker *a, fb_error *err)
 {
     const char *path = a->options->log ? a->options->log : a->options->resume;
-    size_t bytes = 0, head = sizeof LOG_HEAD - 1;
+    size_t bytes = 0;
     fb_status status;
     if (!path) return FB_OK;
+    if ((status = name_command(a, err)) != FB_OK) return status;
     if (a->options->resume) {
         if ((status = fb_os_read_file(fb_os_posix(), path, LOG_BYTES_MAX, &a->old, &bytes, err)) != FB_OK) return status;
-        if (bytes <= head || strncmp(a->old, LOG_HEAD, head) != 0 || a->old[head] != '\n' || strlen(a->old) != bytes)
-            return fb_fail(err, FB_E_USAGE, "resume %s: it does not begin with '%s', so it is no log of this command", path,
-                           LOG_HEAD);
-        /* A line that was cut by the end of the machine holds half an answer. */
-        if (a->old[bytes - 1] != '\n')
-            return fb_fail(err, FB_E_USAGE, "resume %s: its last line is cut; remove that line and resume again", path);
-        a->old_at = a->old + head + 1;
-        a->old_line = 1;
+        if ((status = take_head(a, path, bytes, err)) != FB_OK) return status;
     }
     if (!(a->log = fopen(path, a->options->resume ? "ae" : "wxe"))) {
         if (errno == EEXIST) return fb_fail(err, FB_E_EXISTS, "write --log %s: it exists; --resume %s goes on with it", path, path);
         return fb_fail_os(err, errno, "write to %s", path);
     }
-    if (!a->options->resume && (fprintf(a->log, "%s\n", LOG_HEAD) < 0 || fflush(a->log) != 0))
+    if (!a->options->resume && (fprintf(a->log, "%s\n%s", LOG_HEAD, a->command_line) < 0 || fflush(a->log) != 0))
         return fb_fail_os(err, errno, "write to %s", path);
     return FB_OK;
 }

@@ -30,7 +30,8 @@ typedef struct asker {
     uint32_t asked, runs, taken; /* questions; runs of the command; answers taken from the log */
     int output;                  /* a file without a name, for what the command prints */
     FILE *log;
-    char *old, *old_at; /* what is left of the log that is resumed */
+    char command_line[48]; /* the line of a log that tells one command from another */
+    char *old, *old_at;    /* what is left of the log that is resumed */
     unsigned long long old_line;
     char *names; /* [names_room] of one question */
     size_t names_room;

@@ -193,6 +193,7 @@ static fb_status take_lines(places *p, const char *path, fb_error *err)
     fb_status status = FB_OK;
     unsigned long long number = 0;
     char *text = p->text;
+    if (strncmp(text, "\xef\xbb\xbf", 3) == 0) text += 3; /* the mark that some editors put before UTF-8 is no part of a name */
     while (status == FB_OK && text) {
         line l = {path, ++number, NULL, NULL, 0, 0, 0, PLACE_ASK};
         char *end = strchr(text, '\n');

@@ -7,3 +7,7 @@ echo "--- every place"
 search --strategy sweep | tail -6
 echo "--- numbered"
 firstbad bisect --count 300 -- bash -c '[ "$FIRSTBAD_BOUNDARY" -lt 299 ]' 2>/dev/null || echo "exit $?"
+echo "--- a list out of an editor that marks UTF-8 and ends lines with CR LF"
+printf '\357\273\277h.0\r\nh.1\r\nloss' > places
+names h.0 h.1 loss > bad
+search | tail -5
