@@ -25,7 +25,9 @@ enum { FAULTS_MAX = 4 };
 
 /*
  * What may rightly be said about a fault. NULL: nothing. "%d" in a module is the layer; "a|b": either is right. Boundaries:
- * entry_state, input, forward, loss, local_gradient, reduced_gradient, update.
+ * entry_state, input, forward, loss, local_gradient, reduced_gradient, update; and "disagreement" in `seen`: every number is
+ * finite, and the ranks learn from a vote that they differ. Of parameters that differ, in the next step whose number
+ * --replica-period divides.
  */
 typedef struct fault_truth {
     const char *seen;        /* boundary at which the guard first sees it */
@@ -72,7 +74,7 @@ typedef struct faults {
 int faults_read(faults *f, const char *spec, char *message, size_t message_bytes);
 /* For `--fault list`: a line for each, to be read by people. */
 void faults_list(FILE *out);
-/* The same with what is true of each, as JSON, one object a line. */
+/* For `--fault truths`: the same with what is true of each, as JSON, one object a line. */
 void faults_list_truths(FILE *out);
 /* The catalogue, `*count` rows. */
 const fault_row *faults_rows(size_t *count);
@@ -136,6 +138,8 @@ void faults_update(const faults *f, gpt_place place, fault_constants *constants)
    */
 double faults_clip(const faults *f, gpt_place place, const float *gradient, size_t count, double clip, double *norm,
                    double coefficient);
+/* Both: whether that norm is summed in FP32. */
+bool faults_norm_is_single(const faults *f, gpt_place place);
 /* Training: 0 when this rank alone leaves the update out. */
 bool faults_applies(const faults *f, gpt_place place);
 

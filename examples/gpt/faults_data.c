@@ -313,6 +313,11 @@ double faults_clip(const faults *f, gpt_place place, const float *gradient, size
     return is_on(f, place, HOW_CLIP_NO_NORM) ? clip / *norm : coefficient;
 }
 
+bool faults_norm_is_single(const faults *f, gpt_place place)
+{
+    return is_on(f, place, HOW_NORM_SINGLE);
+}
+
 bool faults_applies(const faults *f, gpt_place place)
 {
     return !is_on(f, place, HOW_LEAVES_OUT);

@@ -13,9 +13,9 @@ static int32_t kind_of(const void *data, uint64_t count, int32_t dtype)
     return fb_scan(&view, &result, NULL) == FB_OK ? result.first_kind : FB_KIND_NONE;
 }
 
-int finding_bad_floats(const float *x, size_t count)
+int finding_is_norm(const finding *f)
 {
-    return kind_of(x, count, FB_F32) != FB_KIND_NONE;
+    return f->boundary == FB_REDUCED_GRAD && strcmp(f->tensor, "grad_norm") == 0;
 }
 
 static void name(finding *f, const char *module, const char *tensor, const char *suffix, int32_t kind)
@@ -73,17 +73,20 @@ static void name_input(const trainer *t, finding *f)
     else name(f, "", "tokens", "", FB_KIND_NONE);
 }
 
+/* Of the three tensors of a place, which of them is bad: in the state, or in what is to take its place. */
 static int name_state(const trainer *t, int64_t position, finding *f)
 {
     const gpt_tensor *p = tensor_at(t->model, position);
-    int32_t kind;
-    if (!p) return -1;
-    if ((kind = kind_of(t->model->parameters + p->offset, p->count, FB_F32)) != FB_KIND_NONE) name(f, p->module, p->name, "", kind);
-    else if ((kind = kind_of(t->optimizer.exp_avg + p->offset, p->count, FB_F32)) != FB_KIND_NONE)
-        name(f, p->module, p->name, ".exp_avg", kind);
-    else if ((kind = kind_of(t->optimizer.exp_avg_sq + p->offset, p->count, FB_F32)) != FB_KIND_NONE)
-        name(f, p->module, p->name, ".exp_avg_sq", kind);
-    else name(f, p->module, p->name, "", FB_KIND_NONE); /* it was put right meanwhile */
+    static const char *const suffix[3] = {"", ".exp_avg", ".exp_avg_sq"};
+    const float *const state[3] = {t->model->parameters, t->optimizer.exp_avg, t->optimizer.exp_avg_sq};
+    const float *const proposed[3] = {t->proposal.parameters, t->proposal.exp_avg, t->proposal.exp_avg_sq};
+    const float *const *flat = f->boundary == FB_UPDATE ? proposed : state;
+    if (!p || !flat[0]) return -1;
+    name(f, p->module, p->name, "", FB_KIND_NONE); /* unless one is: it was put right meanwhile */
+    for (int k = 3; k-- > 0;) {
+        int32_t kind = kind_of(flat[k] + p->offset, p->count, FB_F32);
+        if (kind != FB_KIND_NONE) name(f, p->module, p->name, suffix[k], kind);
+    }
     return 0;
 }
 
@@ -91,6 +94,10 @@ static int name_gradient(const trainer *t, int64_t position, finding *f)
 {
     const gpt_tensor *p = tensor_at(t->model, position);
     int32_t kind = FB_KIND_NONE;
+    if (f->boundary == FB_REDUCED_GRAD && position == NORM_POSITION) {
+        name(f, "optimizer", "grad_norm", "", kind_of(&t->guard.grad_norm, 1, FB_F64));
+        return 0;
+    }
     if (!p) return -1;
     for (size_t i = 0; i < t->guard.n; i++) {
         const fb_view *view = f->boundary == FB_LOCAL_GRAD ? &t->guard.local[i] : &t->guard.reduced[i];
@@ -123,6 +130,19 @@ static int name_it(const trainer *t, int64_t position, finding *f)
     }
 }
 
+/* ---- the norm --------------------------------------------------------------------------------------------------------------- */
+
+void finding_report_norm(trainer *t)
+{
+    guard *g = &t->guard;
+    fb_finding f = {.size = sizeof f, .site = g->norm.site, .boundary = FB_REDUCED_GRAD, .count = 1, .stats = FB_SCAN_RESULT_INIT};
+    fb_error err = {0};
+    must(t, fb_scan(&g->norm, &f.stats, &err), &err);
+    f.micro_step = (int32_t)t->options.accumulation - 1;
+    f.kind = f.stats.first_kind;
+    if (f.kind != FB_KIND_NONE) must(t, fb_step_report(g->run, &f, 1, &err), &err);
+}
+
 /* ---- for all ranks ---------------------------------------------------------------------------------------------------------- */
 
 int finding_of(const trainer *t, const fb_verdict *verdict, finding *out)
@@ -135,7 +155,7 @@ int finding_of(const trainer *t, const fb_verdict *verdict, finding *out)
     all.finding.rank = verdict->first_rank;
     all.finding.boundary = verdict->first_boundary;
     all.finding.micro_step = verdict->first_micro_step;
-    if (all.finding.boundary == FB_CHECKPOINT || all.finding.boundary == FB_UPDATE) all.finding.boundary = FB_ENTRY;
+    if (all.finding.boundary == FB_CHECKPOINT) all.finding.boundary = FB_ENTRY;
     if (t->rank == verdict->first_rank) all.failed = name_it(t, verdict->first_position, &all.finding);
     MPI_Bcast(&all, (int)sizeof all, MPI_BYTE, verdict->first_rank, t->comm);
     *out = all.finding;

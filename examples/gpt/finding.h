@@ -13,7 +13,10 @@
  */
 int finding_of(const trainer *t, const fb_verdict *verdict, finding *out);
 
-/* Whether a number in these arrays, in the layout of the parameters, is not finite. */
-int finding_bad_floats(const float *x, size_t count);
+/* Whether it is the norm of the gradients, and no element of them. */
+int finding_is_norm(const finding *f);
+
+/* Add a norm that is not finite to what the next vote hears of. */
+void finding_report_norm(trainer *t);
 
 #endif

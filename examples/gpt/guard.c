@@ -82,6 +82,8 @@ static fb_status name_all(guard *g, gpt_model *model, adamw *optimizer, gradient
     if (status == FB_OK && forward) status = name_activations(g, model, err);
     if (status == FB_OK) status = add_site(g, FB_ROLE_LOSS, "", "loss.cross_entropy", last, NULL, &id, err);
     g->loss = view_of(&model->loss, 1, FB_F64, id);
+    if (status == FB_OK) status = add_site(g, FB_ROLE_BUFFER, "optimizer", "grad_norm", NORM_POSITION, NULL, &g->norm.site, err);
+    g->norm = view_of(&g->grad_norm, 1, FB_F64, g->norm.site);
     if (status == FB_OK) status = add_site(g, FB_ROLE_COUNTER, "", "updates", last + 1, NULL, &id, err);
     g->state[3 * g->n] = view_of(&optimizer->updates, 1, FB_I64, id);
     return status == FB_OK ? fb_run_own(g->run, g->state, 3 * g->n + 1, err) : status;

@@ -25,7 +25,12 @@ typedef struct guard {
     uint32_t tokens, weights;
     uint8_t *mask; /* a micro-step's key mask as integers, while it is checked */
     fb_view loss;
+    double grad_norm; /* of the reduced gradients, as the trainer clips with it */
+    fb_view norm;     /* of grad_norm */
 } guard;
+
+/* The site of grad_norm: the last thing that is made of the reduced gradients, so its position is the smallest. */
+enum { NORM_POSITION = 0 };
 
 /* Open the run on every rank and name everything. FB_OK, or the status and sentence of what failed. */
 fb_status guard_open(guard *g, const options *o, gpt_model *model, adamw *optimizer, gradients *grads, const dataset *data,

@@ -8,39 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the state before an update --------------------------------------------------------------------------------------------- */
-
-int incident_open(kept_state *kept, const gpt_model *model)
-{
-    size_t n = model->parameter_count;
-    kept->step = -1;
-    kept->parameters = calloc(3 * n, sizeof *kept->parameters);
-    if (!kept->parameters) return -1;
-    kept->exp_avg = kept->parameters + n;
-    kept->exp_avg_sq = kept->parameters + 2 * n;
-    return 0;
-}
-
-void incident_close(kept_state *kept)
-{
-    free(kept->parameters);
-    *kept = (kept_state){.step = -1};
-}
-
-void incident_keep_state(trainer *t, int64_t step, const outcome *out)
-{
-    kept_state *kept = &t->kept;
-    size_t bytes = t->model->parameter_count * sizeof *kept->parameters;
-    if (!kept->parameters) return;
-    memcpy(kept->parameters, t->model->parameters, bytes);
-    memcpy(kept->exp_avg, t->optimizer.exp_avg, bytes);
-    memcpy(kept->exp_avg_sq, t->optimizer.exp_avg_sq, bytes);
-    kept->updates = t->optimizer.updates;
-    kept->step = step;
-    kept->scale = out->scale;
-    kept->learning_rate = out->learning_rate;
-}
-
 /* ---- nothing may change ----------------------------------------------------------------------------------------------------- */
 
 /* A digest of all that a replay could spoil. */
@@ -118,11 +85,12 @@ static void write_bundle(const trainer *t, const replay_start *start, const mini
 static void words_of(const trainer *t, const fb_verdict *v, const replay_start *s, char headline[256], char next[128],
                      char line[512])
 {
-    static const char *const found[] = {[FB_ENTRY] = "a state that is not finite",  [FB_INPUT] = "a bad batch",
-                                        [FB_FORWARD] = "a non-finite activation",   [FB_LOSS] = "a non-finite loss",
-                                        [FB_LOCAL_GRAD] = "a non-finite gradient",  [FB_REDUCED_GRAD] = "a non-finite gradient",
-                                        [FB_UPDATE] = "a state that is not finite", [FB_CHECKPOINT] = "a state that is not finite"};
+    static const char *const found[] = {[FB_ENTRY] = "a state that is not finite", [FB_INPUT] = "a bad batch",
+                                        [FB_FORWARD] = "a non-finite activation",  [FB_LOSS] = "a non-finite loss",
+                                        [FB_LOCAL_GRAD] = "a non-finite gradient", [FB_REDUCED_GRAD] = "a non-finite gradient",
+                                        [FB_UPDATE] = "a non-finite update",       [FB_CHECKPOINT] = "a state that is not finite"};
     const char *why = v->first_boundary >= FB_ENTRY && v->first_boundary <= FB_CHECKPOINT ? found[v->first_boundary] : "a fault";
+    if (finding_is_norm(&s->finding)) why = "a norm overflow (every gradient element is finite)";
     const char *limit = getenv("FIRSTBAD_MAX_SKIPS"); /* it wins over the option; NULL in both: the library's 3 */
     long most = limit && *limit ? strtol(limit, NULL, 10) : t->options.max_skips > 0 ? (long)t->options.max_skips : 3;
     if (v->action == FB_PROCEED)
@@ -134,16 +102,19 @@ static void words_of(const trainer *t, const fb_verdict *v, const replay_start *
     if (v->action == FB_HALT) snprintf(next, 128, "the run halts here");
     else if (v->action == FB_PROCEED) snprintf(next, 128, "training goes on, unguarded (observe)");
     else snprintf(next, 128, "skipped; training goes on, and halts when more than %ld in a row are bad", most);
-    snprintf(line, 512, "%.300s/cases/%s      firstbad why %s", fb_run_folder(t->guard.run), v->case_id, v->case_id);
+    snprintf(line, 512, "%.300s/cases/%s\nfirstbad why %s", fb_run_folder(t->guard.run), v->case_id, v->case_id);
 }
 
-static const char *spread_of(const fb_verdict *v)
+static const char *spread_of(const fb_verdict *v, const finding *f)
 {
-    if (v->action == FB_PROCEED) return "collective: it goes there next   parameters: the update is applied";
-    if (v->first_boundary == FB_REDUCED_GRAD) return "collective: it came out of it   parameters: no   optimizer state: no";
-    if (v->first_boundary == FB_ENTRY || v->first_boundary >= FB_UPDATE)
-        return "collective: no   parameters or optimizer state: yes, before the step";
-    return "collective: no, gated before it   parameters: no   optimizer state: no";
+    if (v->action == FB_PROCEED && v->first_boundary >= FB_REDUCED_GRAD) return "parameters: the update is applied";
+    if (v->action == FB_PROCEED) return "collective: it goes there next\nparameters: the update is applied";
+    if (v->first_boundary == FB_UPDATE) return "parameters: no, held back beside them\noptimizer state: no";
+    if (finding_is_norm(f)) return "collective: no, made after it\nparameters: no\noptimizer state: no";
+    if (v->first_boundary == FB_REDUCED_GRAD) return "collective: it came out of it\nparameters: no\noptimizer state: no";
+    if (v->first_boundary == FB_ENTRY || v->first_boundary == FB_CHECKPOINT)
+        return "collective: no\nparameters or optimizer state: yes, before the step";
+    return "collective: no, gated before it\nparameters: no\noptimizer state: no";
 }
 
 /* One rank speaks: that on which the first bad number was made, or found. */
@@ -161,7 +132,7 @@ static int32_t first_step(const trainer *t, int64_t step)
 
 static void locate_from(trainer *t, const replay_start *start, const fb_verdict *verdict, double since)
 {
-    char folder[GPT_PATH_MAX], headline[256], next[128], line[512], earlier[96] = "";
+    char folder[GPT_PATH_MAX], headline[256], next[128], line[512];
     fb_locate_result result = FB_LOCATE_RESULT_INIT;
     fb_locate_config config;
     fb_error err = {0};
@@ -183,10 +154,8 @@ static void locate_from(trainer *t, const replay_start *start, const fb_verdict 
         write_bundle(t, start, &minimal, verdict);
     }
     words_of(t, verdict, start, headline, next, line);
-    if (start->step != verdict->step)
-        snprintf(earlier, sizeof earlier, "the update of step %lld, which a replay makes again", (long long)start->step);
     if (status == FB_OK && speaks(t, &result, &start->finding)) {
-        located_words words = {headline, earlier, next, spread_of(verdict), line, MPI_Wtime() - since};
+        located_words words = {headline, next, spread_of(verdict, &start->finding), line, MPI_Wtime() - since};
         located_print(&result, &start->finding, &words);
         /* The folder of the case may be lost; what was found is then still in the ledger. */
         if (fb_run_note_located(t->guard.run, verdict->case_id, result.sentence, &err) != FB_OK)
@@ -214,43 +183,18 @@ static int shows(const trainer *t, const replay_start *start)
 }
 
 /*
- * A state that is bad on entry may have been made by the update before. Where the state before that was kept and is finite, that
- * update is replayed, and is the one that is located if it makes the bad number again. 1: *start is that update's.
- */
-static int blame_update(trainer *t, const finding *f, replay_start *start)
-{
-    const kept_state *kept = &t->kept;
-    finding after = *f;
-    int whole;
-    if (f->boundary != FB_ENTRY || !kept->parameters || kept->step < 0) return 0;
-    after.boundary = FB_UPDATE;
-    after.micro_step = (int32_t)t->options.accumulation - 1;
-    whole = !finding_bad_floats(kept->parameters, 3 * t->model->parameter_count);
-    if (agree(t, !whole)) return 0;
-    if (agree(t, trainer_draw(t, kept->step) != 0)) return 0;
-    *start = start_of(t, kept->step, &after, kept->scale, kept->learning_rate);
-    start->parameters = kept->parameters;
-    start->exp_avg = kept->exp_avg;
-    start->exp_avg_sq = kept->exp_avg_sq;
-    start->updates = kept->updates;
-    return shows(t, start);
-}
-
-/*
  * Integers and masks hold nothing that is not finite, so that a replay cannot see them: what it can see is the loss that comes of
- * them. Where the loss stays finite the batch alone was found, and nothing went wrong after it. 1: *f is the loss.
+ * them. Where the loss stays finite the batch alone was found, and nothing went wrong after it; else *f becomes the loss.
  */
-static int follow_input(const trainer *t, int64_t step, finding *f, const outcome *out)
+static void follow_input(const trainer *t, int64_t step, finding *f, const outcome *out)
 {
     finding loss = *f;
     replay_start start;
-    if (f->boundary != FB_INPUT || (f->kind != FB_KIND_OUT_OF_RANGE && f->kind != FB_KIND_ALL_IGNORED)) return 0;
+    if (f->boundary != FB_INPUT || (f->kind != FB_KIND_OUT_OF_RANGE && f->kind != FB_KIND_ALL_IGNORED)) return;
     loss.boundary = FB_LOSS;
     snprintf(loss.tensor, sizeof loss.tensor, "loss.cross_entropy");
     start = start_of(t, step, &loss, out->scale, out->learning_rate);
-    if (!shows(t, &start)) return 0;
-    *f = loss;
-    return 1;
+    if (shows(t, &start)) *f = loss;
 }
 
 static void locate(trainer *t, int64_t step, const fb_verdict *verdict, const outcome *out)
@@ -265,13 +209,10 @@ static void locate(trainer *t, int64_t step, const fb_verdict *verdict, const ou
                                          : "the ranks do not agree with each other: there is no one update to replay");
         return;
     }
-    if (follow_input(t, step, &f, out) || !blame_update(t, &f, &start)) {
-        if (t->kept.step >= 0) (void)trainer_draw(t, step); /* the batch of the update before was drawn to look at it */
-        start = start_of(t, step, &f, out->scale, out->learning_rate);
-    }
+    follow_input(t, step, &f, out);
+    start = start_of(t, step, &f, out->scale, out->learning_rate);
     if (t->options.locate & LOCATE_BUNDLE) write_bundle(t, &start, NULL, verdict);
     if (t->options.locate & LOCATE_ALL & ~LOCATE_BUNDLE) locate_from(t, &start, verdict, since);
-    if (start.step != step) (void)trainer_draw(t, step);
     must_be_as_before(t, before);
 }
 

@@ -15,9 +15,4 @@
  */
 void incident(trainer *t, int64_t step, const fb_verdict *verdict, const outcome *out);
 
-/* --keep-state. Open returns -1 when memory is short; keep copies the state before an update. */
-int incident_open(kept_state *kept, const gpt_model *model);
-void incident_keep_state(trainer *t, int64_t step, const outcome *out);
-void incident_close(kept_state *kept);
-
 #endif

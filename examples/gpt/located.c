@@ -59,15 +59,16 @@ int located_planted(const trainer *t, const char *folder)
 
 const char *located_boundary(int32_t boundary)
 {
-    static const char *const names[] = {"",         "state on entry", "batch",  "forward",   "loss",
-                                        "backward", "all-reduce",     "update", "checkpoint"};
+    static const char *const names[] = {"",         "state on entry",   "batch",  "forward",   "loss",
+                                        "backward", "reduced gradient", "update", "checkpoint"};
     return boundary >= 0 && boundary < (int32_t)(sizeof names / sizeof *names) ? names[boundary] : "";
 }
+
+enum { INDENT = 14, WIDTH = 100 };
 
 /* A labelled text, broken between words before column 100. */
 static void print_field(FILE *out, const char *label, const char *text)
 {
-    enum { INDENT = 14, WIDTH = 100 };
     size_t column = INDENT;
     if (!*text) return;
     fprintf(out, "  %-11s ", label);
@@ -84,6 +85,29 @@ static void print_field(FILE *out, const char *label, const char *text)
         column += word;
         text += word;
         text += strspn(text, " ");
+    }
+    fputc('\n', out);
+}
+
+/* The same for parts that stand apart, a line end between them: three blanks, or a line of its own where it does not fit. */
+static void print_parts(FILE *out, const char *label, const char *text)
+{
+    size_t column = INDENT;
+    if (!*text) return;
+    fprintf(out, "  %-11s ", label);
+    while (*text) {
+        size_t part = strcspn(text, "\n");
+        if (column > INDENT && column + 3 + part > WIDTH) {
+            fprintf(out, "\n%*s", INDENT, "");
+            column = INDENT;
+        } else if (column > INDENT) {
+            fputs("   ", out);
+            column += 3;
+        }
+        fprintf(out, "%.*s", (int)part, text);
+        column += part;
+        text += part;
+        text += *text == '\n';
     }
     fputc('\n', out);
 }
@@ -143,13 +167,12 @@ void located_print(const fb_locate_result *result, const finding *f, const locat
     FILE *out = open_memstream(&text, &bytes);
     if (!out) return;
     fprintf(out, "firstbad: %s\n", words->headline);
-    print_field(out, "made by", words->made_by);
     print_place(out, result, f);
     print_field(out, "what", result->sentence);
     print_proof(out, result);
-    print_field(out, "spread", words->spread);
+    print_parts(out, "spread", words->spread);
     print_field(out, "next", words->next);
-    print_field(out, "case", words->case_line);
+    print_parts(out, "case", words->case_line);
     snprintf(cost, sizeof cost, "located in %.1f s, %u replay%s", words->seconds, result->replays, result->replays == 1 ? "" : "s");
     print_field(out, "cost", cost);
     if (fclose(out) == 0) fwrite(text, 1, bytes, stderr);

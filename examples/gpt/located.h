@@ -12,8 +12,8 @@ int located_planted(const trainer *t, const char *folder);
 
 typedef struct located_words {
     const char *headline; /* "step 412 was not applied on any of 8 ranks: ..." */
-    const char *made_by;  /* an earlier update that made it; "": none */
-    const char *next, *spread, *case_line;
+    const char *next;
+    const char *spread, *case_line; /* parts with a line end between them */
     double seconds;
 } located_words;
 

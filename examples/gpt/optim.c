@@ -128,10 +128,15 @@ void adamw_update(adamw *o, gpt_model *model, double learning_rate, double coeff
 void adamw_update_with(adamw *o, gpt_model *model, const adamw_numbers *numbers)
 {
     o->updates++;
+    adamw_write(model, model->parameters, o->exp_avg, o->exp_avg_sq, numbers);
+}
+
+void adamw_write(const gpt_model *model, float *parameters, float *exp_avg, float *exp_avg_sq, const adamw_numbers *numbers)
+{
     for (size_t i = 0; i < model->tensor_count; i++) {
         const gpt_tensor *t = &model->tensors[i];
         adamw_factors u = adamw_factors_of(numbers, t->ndim > 1);
-        float *p = model->parameters + t->offset, *m = o->exp_avg + t->offset, *v = o->exp_avg_sq + t->offset;
+        float *p = parameters + t->offset, *m = exp_avg + t->offset, *v = exp_avg_sq + t->offset;
         if (numbers->moments == PRECISION_FP32) update_tensor(p, m, v, model->gradients + t->offset, t->count, u);
         else update_staged(p, m, v, model->gradients + t->offset, t->count, &u, numbers->moments);
     }

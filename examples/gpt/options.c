@@ -130,15 +130,16 @@ static const char HELP_GUARD[] =
     "                         keep a bundle that others can replay. FIRSTBAD_LOCATE says the same\n"
     "  --strategy S           sweep (default) or bisect; FIRSTBAD_STRATEGY says the same\n"
     "  --bundle-max MIB       state that a bundle takes in; what is larger is referred to by its checkpoint (256)\n"
-    "  --keep-state           copy the state before each update and look at all of it after, so that an update that\n"
-    "                         spoils it can be replayed as well\n"
+    "  --keep-state           write each update beside the state, look at all of it, and put it in place only when every rank\n"
+    "                         found it finite: a bad one is stopped at its own step, and replayed from the state it came from\n"
     "Faults that are real: nothing is injected, the arithmetic itself overflows\n"
     "  --activation-gain X    multiply what the middle block's MLP adds by X to the power of the step: activations grow until "
     "fp16\n"
     "                         cannot hold them\n"
     "  --gradient-blowup STEP at this step each rank's gradient of one element is finite and so large that the sum over ranks is "
     "not\n"
-    "  --fault SPEC           up to 4, for example mask-full-row@step=5,rank=1; \"list\" prints all of them\n"
+    "  --fault SPEC           up to 4, for example mask-full-row@step=5,rank=1; \"list\" prints all of them,\n"
+    "                         \"truths\" what is true of each, as JSON, a line each\n"
     "\n"
     "Exit code: 0 trained to the end; 1 halted by firstbad; 2 wrong use; 3 a file or MPI failed.\n";
 
@@ -214,8 +215,8 @@ static int read_strategy(options *o, const char *name, const char *value, char *
 
 static int read_fault(options *o, const char *value, char *message, size_t bytes)
 {
-    if (strcmp(value, "list") != 0) return faults_read(&o->faults, value, message, bytes);
-    o->list_faults = 1;
+    if (strcmp(value, "list") != 0 && strcmp(value, "truths") != 0) return faults_read(&o->faults, value, message, bytes);
+    o->list_faults = strcmp(value, "list") == 0 ? LIST_FAULTS : LIST_TRUTHS;
     return 0;
 }
 

@@ -17,6 +17,9 @@ enum {
     LOCATE_ALL = 127
 };
 
+/* What is printed instead of training: the names of the faults for people, or what is true of each for programs. */
+typedef enum list_wanted { LIST_NOTHING, LIST_FAULTS, LIST_TRUTHS } list_wanted;
+
 typedef enum state_check { STATE_NONE, STATE_SAMPLED, STATE_FULL } state_check;
 
 typedef struct options {
@@ -34,11 +37,11 @@ typedef struct options {
     state_check check_state;
     int check_forward, guard, help;
     faults faults;
-    int list_faults;
+    list_wanted list_faults;
     int locate;         /* LOCATE_* */
     int bisect;         /* 1: halve, 0: sweep */
     int64_t bundle_max; /* MiB of a rank's part of a bundle */
-    int keep_state;     /* copy the state before each update, so that a finding after it can be replayed */
+    int keep_state;     /* write each update beside the state, look at it, and put it in place when it is finite on all ranks */
 } options;
 
 /*

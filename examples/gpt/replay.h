@@ -63,7 +63,10 @@ typedef struct replay {
     uint32_t *store, *reduced;   /* [tensors] local gradients, and what the collective made of them */
     uint32_t *moments;           /* [2 tensors] */
     uint32_t updates;            /* id of the counter */
-    float *work;                 /* WORK_ARRAYS times the largest tensor */
+    adamw_numbers numbers;       /* of the update, and the norm that it clips with */
+    double norm;
+    uint32_t norm_id;
+    float *work; /* WORK_ARRAYS times the largest tensor */
     size_t largest;
 
     /* The replay that runs. */

@@ -48,7 +48,7 @@ static int run(trainer *t, captured *c, const fb_replay_wanted *wanted)
         char headline[128];
         snprintf(headline, sizeof headline, "step %lld, replayed from its bundle on %d of %d rank%s", (long long)c->start.step,
                  t->world, c->start.world, c->start.world == 1 ? "" : "s");
-        located_words words = {headline, "", "", "", wanted->out, MPI_Wtime() - since};
+        located_words words = {headline, "", "", wanted->out, MPI_Wtime() - since};
         located_print(&result, &c->start.finding, &words);
     }
     fb_locate_release(&result);

@@ -104,6 +104,29 @@ static void tell_unscaled(replay *r, size_t i, double inverse)
     r->reduced[i] = tell_op(&r->teller, op, &r->reduced[i], r->reduced[i] == TOLD_NONE ? 0 : 1, &value);
 }
 
+static double norm_of(const gpt_model *model)
+{
+    double sum = 0.0;
+    for (size_t i = 0; i < model->parameter_count; i++) sum += (double)model->gradients[i] * (double)model->gradients[i];
+    return sqrt(sum);
+}
+
+/* The trainer has it before the second vote, and reports it there. */
+static void tell_norm(replay *r)
+{
+    const gpt_model *model = r->now->model;
+    const faults *f = &r->start.options->faults;
+    adamw optimizer = *r->start.optimizer;
+    fb_tape_value value = told_number("optimizer", "grad_norm", &r->norm, 0);
+    fb_tape_op op = told_op(TOLD_NORM, "norm", "optimizer", "update.c:update_numbers", FB_REDUCED_GRAD, last_micro(r));
+    if (faults_norm_is_single(f, replay_place(r, 0))) value.format = FB_F32;
+    optimizer.updates = r->start.updates;
+    r->norm = norm_of(model);
+    r->numbers = update_numbers(f, replay_place(r, 0), &optimizer, model->gradients, model->parameter_count, r->start.learning_rate,
+                                &r->norm);
+    r->norm_id = tell_op(&r->teller, op, r->reduced, (uint32_t)model->tensor_count, &value);
+}
+
 void replay_reduce(replay *r)
 {
     gpt_model *model = r->now->model;
@@ -113,6 +136,7 @@ void replay_reduce(replay *r)
     for (size_t i = 0; i < model->tensor_count; i++) tell_sum(r, i);
     gradients_widen(g);
     for (size_t i = 0; i < model->tensor_count; i++) tell_unscaled(r, i, 1.0 / (r->scale * r->start.world));
+    tell_norm(r);
 }
 
 /* ---- the numbers that all tensors share ------------------------------------------------------------------------------------- */
@@ -132,13 +156,6 @@ static uint32_t tell_number(replay *r, told which, const char *op_name, const ch
     op.attributes = attribute;
     op.attribute_count = attribute ? 1 : 0;
     return tell_op(&r->teller, op, inputs, count, &value);
-}
-
-static double norm_of(const gpt_model *model)
-{
-    double sum = 0.0;
-    for (size_t i = 0; i < model->parameter_count; i++) sum += (double)model->gradients[i] * (double)model->gradients[i];
-    return sqrt(sum);
 }
 
 static uint32_t tell_learning_rate(replay *r, const double *learning_rate)
@@ -163,18 +180,12 @@ static uint32_t tell_clip(replay *r, const adamw_numbers *numbers, double clip, 
 
 static shared_numbers tell_shared(replay *r)
 {
-    const gpt_model *model = r->now->model;
-    adamw optimizer = *r->start.optimizer;
-    shared_numbers s = {.numbers = {0}};
-    double norm = norm_of(model), updates;
+    shared_numbers s = {.numbers = r->numbers};
+    double clip = r->start.optimizer->clip, updates;
     uint32_t id, rate;
-    optimizer.updates = r->start.updates;
-    s.numbers = update_numbers(&r->start.options->faults, replay_place(r, 0), &optimizer, model->gradients, model->parameter_count,
-                               r->start.learning_rate, &norm);
     s.factors[0] = adamw_factors_of(&s.numbers, 0);
     s.factors[1] = adamw_factors_of(&s.numbers, 1);
-    id = tell_number(r, TOLD_NORM, "norm", "grad_norm", norm, r->reduced, (uint32_t)model->tensor_count, NULL);
-    s.coefficient = optimizer.clip > 0.0 ? tell_clip(r, &s.numbers, optimizer.clip, norm, id) : TOLD_NONE;
+    s.coefficient = clip > 0.0 ? tell_clip(r, &s.numbers, clip, r->norm, r->norm_id) : TOLD_NONE;
     updates = (double)s.numbers.updates;
     id = tell_counter(r, &updates);
     rate = s.learning_rate = tell_learning_rate(r, &s.numbers.learning_rate);

@@ -2,6 +2,7 @@
  * step.c: one update on one rank. step_guarded is the integration of firstbad into a trainer; step_plain is the same update without
  * it. What both share stands first. The hooks of faults.h do nothing where no fault was asked for.
  */
+#include "finding.h"
 #include "incident.h"
 #include "trainer.h"
 #include "update.h"
@@ -104,12 +105,16 @@ static void reduce(trainer *t, int64_t step)
     gradients_widen(&t->gradients);
 }
 
-static void update(trainer *t, int64_t step, outcome *out)
+/* What the optimizer will compute with; the norm becomes the one that it clips with. */
+static adamw_numbers numbers_of(trainer *t, int64_t step, outcome *out)
 {
-    gpt_place place = place_of(t, step, 0);
-    adamw_numbers numbers = update_numbers(&t->options.faults, place, &t->optimizer, t->model->gradients, t->model->parameter_count,
-                                           out->learning_rate, &out->norm);
-    if (faults_applies(&t->options.faults, place)) adamw_update_with(&t->optimizer, t->model, &numbers);
+    return update_numbers(&t->options.faults, place_of(t, step, 0), &t->optimizer, t->model->gradients, t->model->parameter_count,
+                          out->learning_rate, &out->norm);
+}
+
+static void update(trainer *t, int64_t step, const adamw_numbers *numbers)
+{
+    if (faults_applies(&t->options.faults, place_of(t, step, 0))) adamw_update_with(&t->optimizer, t->model, numbers);
 }
 
 /* ---- one step without firstbad ---------------------------------------------------------------------------------------------- */
@@ -128,6 +133,7 @@ static double unscale_plain(float *x, size_t n, double inverse)
 void step_plain(trainer *t, int64_t step, outcome *out)
 {
     const options *o = &t->options;
+    adamw_numbers numbers;
     begin_update(t, step);
     out->scale = faults_scale(&o->faults, place_of(t, step, 0), o->model.format == PRECISION_FP16 ? o->loss_scale : 1.0);
     begin_gradients(t, step);
@@ -139,7 +145,8 @@ void step_plain(trainer *t, int64_t step, outcome *out)
     reduce(t, step);
     out->norm = sqrt(unscale_plain(t->model->gradients, t->model->parameter_count, 1.0 / (out->scale * t->world)));
     out->norm_known = 1;
-    update(t, step, out);
+    numbers = numbers_of(t, step, out);
+    update(t, step, &numbers);
 }
 
 /* ---- the same step, guarded ------------------------------------------------------------------------------------------------- */
@@ -236,11 +243,43 @@ static void step_micros(trainer *t, int64_t step, outcome *out)
     }
 }
 
+/* The vote of all ranks. A run that only observes is told of a bad update here, while it can still be replayed. */
+static void guarded_vote(trainer *t, int64_t step, fb_verdict *verdict, const outcome *out)
+{
+    fb_error err = {0};
+    must(t, fb_mpi_step_vote(t->guard.run, t->comm, verdict, &err), &err);
+    if (verdict->action == FB_PROCEED && verdict->fault) incident(t, step, verdict, out);
+}
+
+/* --keep-state: what the optimizer makes is written beside the state, looked at, and voted on. */
+static void guarded_proposal(trainer *t, int64_t step, const adamw_numbers *numbers, fb_verdict *verdict, const outcome *out)
+{
+    fb_error err = {0};
+    int applies = faults_applies(&t->options.faults, place_of(t, step, 0));
+    proposal_make(&t->proposal, t->model, &t->optimizer, applies ? numbers : NULL);
+    must(t, fb_step_check(t->guard.run, FB_UPDATE, t->proposal.views, 3 * t->guard.n, &err), &err);
+    guarded_vote(t, step, verdict, out);
+}
+
+static void guarded_apply(trainer *t, int64_t step, const adamw_numbers *numbers)
+{
+    guard *g = &t->guard;
+    fb_error err = {0};
+    must(t, fb_step_apply(g->run, &err), &err);
+    if (t->proposal.parameters) {
+        proposal_put_in_place(&t->proposal, t->model, &t->optimizer);
+    } else {
+        update(t, step, numbers);
+        must(t, fb_step_check_sampled(g->run, FB_UPDATE, g->state, 3 * g->n, STATE_PERIOD, &err), &err);
+    }
+}
+
 void step_guarded(trainer *t, int64_t step, outcome *out)
 {
     guard *g = &t->guard;
     fb_verdict verdict = FB_VERDICT_INIT;
     fb_step_result result = FB_STEP_RESULT_INIT;
+    adamw_numbers numbers = {0};
     fb_error err = {0};
 
     begin_update(t, step);
@@ -251,22 +290,19 @@ void step_guarded(trainer *t, int64_t step, outcome *out)
     result.loss = out->loss;
     result.known = FB_KNOWN_LOSS;
 
-    must(t, fb_mpi_step_vote(g->run, t->comm, &verdict, &err), &err);
-    if (verdict.action == FB_PROCEED && verdict.fault) incident(t, step, &verdict, out); /* a run that only observes */
+    guarded_vote(t, step, &verdict, out);
     if (verdict.action == FB_PROCEED) {
         reduce(t, step);
         result.grad_norm = out->norm = sqrt(guarded_unscale(t, out->scale));
         result.known |= FB_KNOWN_GRAD_NORM;
         out->norm_known = 1;
-        must(t, fb_mpi_step_vote(g->run, t->comm, &verdict, &err), &err);
-        if (verdict.action == FB_PROCEED && verdict.fault) incident(t, step, &verdict, out);
+        numbers = numbers_of(t, step, out);
+        g->grad_norm = out->norm; /* every element can be finite, and a norm that is summed in FP32 is not */
+        finding_report_norm(t);
+        guarded_vote(t, step, &verdict, out);
     }
-    if (verdict.action == FB_PROCEED) {
-        must(t, fb_step_apply(g->run, &err), &err);
-        incident_keep_state(t, step, out);
-        update(t, step, out);
-        must(t, fb_step_check_sampled(g->run, FB_UPDATE, g->state, 3 * g->n, t->kept.parameters ? 1 : STATE_PERIOD, &err), &err);
-    }
+    if (verdict.action == FB_PROCEED && t->proposal.parameters) guarded_proposal(t, step, &numbers, &verdict, out);
+    if (verdict.action == FB_PROCEED) guarded_apply(t, step, &numbers);
     must(t, fb_step_end(g->run, &result, &err), &err);
     if (verdict.action != FB_PROCEED) incident(t, step, &verdict, out);
     out->skipped = verdict.action != FB_PROCEED;

@@ -1,5 +1,4 @@
 /* train.c: the program. Data-parallel training over MPI: every rank computes the gradient of its own batch, all apply the mean. */
-#include "incident.h"
 #include "replay_main.h"
 #include "trainer.h"
 
@@ -137,10 +136,8 @@ static int open_all(trainer *t)
                     batch_open(&t->batch, o->accumulation, o->model.batch, o->model.block) != 0 ||
                     gradients_open(&t->gradients, t->model, t->comm) != 0))
         status = complain(t, EXIT_FAILED, "no memory for a model of this size");
-    if (!status && o->guard && o->keep_state && incident_open(&t->kept, t->model) != 0)
-        status = complain(t, EXIT_FAILED, "no memory for a second copy of the state (--keep-state)");
     t->state = (train_state){.seed = o->model.seed, .scale = o->loss_scale, .hysteresis_left = 1};
-    t->parent = t->kept.step = -1;
+    t->parent = -1;
     status = agree(t, status);
     if (!status && o->guard) {
         fb_error err = {0};
@@ -148,6 +145,8 @@ static int open_all(trainer *t)
         if (opened != FB_OK) {
             if (err.message[0]) fprintf(stderr, "firstbad-gpt: rank %d: %s\n", t->rank, err.message);
             status = opened == FB_E_USAGE ? EXIT_WRONG_USE : EXIT_FAILED;
+        } else if (o->keep_state && proposal_open(&t->proposal, t->model, &t->guard) != 0) {
+            status = complain(t, EXIT_FAILED, "no memory for a second copy of the state (--keep-state)");
         }
         status = agree(t, status);
     }
@@ -172,7 +171,7 @@ static void close_all(trainer *t)
         tell_verdicts(t);
     }
     tell_lost_evidence(t);
-    incident_close(&t->kept);
+    proposal_close(&t->proposal);
     guard_close(&t->guard);
     gradients_close(&t->gradients);
     batch_close(&t->batch);
@@ -201,8 +200,9 @@ int main(int argc, char **argv)
         options_help();
         return 0;
     }
-    if (!wrong && t.options.list_faults) {
-        faults_list(stdout);
+    if (!wrong && t.options.list_faults != LIST_NOTHING) {
+        if (t.options.list_faults == LIST_FAULTS) faults_list(stdout);
+        else faults_list_truths(stdout);
         return 0;
     }
     if (t.options.faults.count) {

@@ -15,6 +15,7 @@
 #include "gradients.h"
 #include "guard.h"
 #include "options.h"
+#include "proposal.h"
 
 #include <firstbad/firstbad.h>
 
@@ -28,13 +29,6 @@ typedef struct last_checkpoint {
     char path[GPT_PATH_MAX]; /* absolute; "" : there is none */
     int64_t step, updates;
 } last_checkpoint;
-
-/* The state before the last update, for --keep-state. */
-typedef struct kept_state {
-    float *parameters, *exp_avg, *exp_avg_sq; /* NULL: it is not kept */
-    int64_t step, updates;                    /* of the update that it came before; step -1: none */
-    double scale, learning_rate;
-} kept_state;
 
 typedef struct trainer {
     options options;
@@ -51,7 +45,7 @@ typedef struct trainer {
     int64_t first;  /* first step of this launch */
     last_checkpoint saved;
     left_out left_out;
-    kept_state kept;
+    proposal proposal;
     char located[32]; /* the case that was located last */
     int probing;      /* updates in a row that were skipped as probing, and 0 once one of them was replayed */
 } trainer;

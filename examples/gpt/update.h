@@ -6,7 +6,7 @@
 #include "faults.h"
 #include "optim.h"
 
-/* gradients: [count], unscaled. norm: in, their norm in FP64; out, as the trainer has it. */
+/* gradients: [count], unscaled. norm: in, their norm in FP64; out, as the trainer has it, and clips with. */
 adamw_numbers update_numbers(const faults *f, gpt_place place, const adamw *optimizer, const float *gradients, size_t count,
                              double learning_rate, double *norm);
 

@@ -1,9 +1,10 @@
 #!/bin/bash
-# program.sh FIRSTBAD_GPT MPIRUN: the trainer as a program: exact resume, equal runs, and an orderly end on every rank.
-# Prints one line a check and exits 1 if any failed.
+# program.sh FIRSTBAD_GPT MPIRUN [FIRSTBAD]: the trainer as a program: exact resume, equal runs, and an orderly end on every rank.
+# Prints one line a check and exits 1 if any failed. Without the tool what it says of a run is not looked at.
 set -u
 gpt=$1
 mpirun=$2
+tool=${3:-}
 folder=$(mktemp -d "${TMPDIR:-/tmp}/firstbad-gpt-XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit 1
@@ -159,13 +160,77 @@ located_everywhere() {
         located token 2 embedding wte token_out_of_range --fault token-unknown --strategy bisect
 }
 
-# What is found after an update is found a step later. With the state of before, the update itself is replayed; without, no operator.
+# A bad update that was written beside the state is stopped at its own step, located, and has changed nothing: what is saved after it
+# is what was saved before, but for the step's number.
+held_back() { # fault, found, then key and value pairs of locate.json
+    local name=$1 saved=update/$1/saved
+    rm -rf "update/$name"
+    expect 0 ranks 2 "$gpt" $small --steps 5 --dir "update/$name/runs" --keep-state --fault "$name" --save-every 1 --out "$saved" ||
+        return 1
+    grep -q '^firstbad: step 5 was not applied on any of 2 ranks: a non-finite update on rank 0$' err || { cat err; return 1; }
+    grep -q '^  spread      parameters: no, held back beside them   optimizer state: no$' err || { cat err; return 1; }
+    says "$(case_of "update/$name/runs")/locate.json" step 5 boundary update "${@:2}" || return 1
+    [ "$name" = moment-negative ] && return # this one is in the state that is saved
+    [ "$(cmp -l "$saved/step-000004.safetensors" "$saved/step-000005.safetensors" | wc -l)" = 1 ]
+}
+
 located_in_the_update() {
-    rm -rf update
-    expect 0 ranks 2 "$gpt" $small --steps 6 --dir update/kept --keep-state --fault adam-half --max-skips 9 || return 1
-    says "$(case_of update/kept)/locate.json" step 5 found operator boundary update operator div class epsilon_underflow || return 1
-    expect 0 ranks 2 "$gpt" $small --steps 6 --dir update/lost --fault adam-half --max-skips 9 || return 1
-    says "$(case_of update/lost)/locate.json" step 6 found entry rule state
+    held_back adam-half found operator operator div class epsilon_underflow &&
+        held_back adam-no-epsilon found operator operator div class epsilon_underflow &&
+        held_back clip-zero-norm found operator operator div tensor clip_quotient &&
+        held_back rate-nan found entry class lr_instability &&
+        held_back bias-correction-zero class optimizer_state &&
+        held_back moment-negative found operator operator sqrt class optimizer_state
+}
+
+# Without room for a second state it is found a step later, as a state that is bad on entry: then no operator is blamed.
+found_after_the_update() {
+    rm -rf update/late
+    expect 0 ranks 2 "$gpt" $small --steps 6 --dir update/late --fault adam-half --max-skips 9 || return 1
+    says "$(case_of update/late)/locate.json" step 6 found entry rule state
+}
+
+# Halved, and from its bundle in a fresh process, the bad update is the same one.
+held_back_is_replayed() {
+    rm -rf update/again && mkdir -p update/again/sweep update/again/bisect
+    local found
+    expect 0 ranks 2 "$gpt" $small --steps 5 --accum 2 --dir update/again/runs --keep-state --fault adam-half || return 1
+    found=$(case_of update/again/runs) || return 1
+    for how in sweep bisect; do
+        FIRSTBAD_REPLAY_STRATEGY=$how expect 0 replay_of 2 "$found/bundle" update/again/$how --accum 2 --keep-state --fault adam-half ||
+            return 1
+        says update/again/$how/locate.json step 5 found operator operator div strategy $how || return 1
+    done
+}
+
+# Written beside the state and then put in place: the same bits, in fp16 with a moving loss scale, skips and two micro-steps too.
+holding_back_changes_no_bit() {
+    local options="$small --precision fp16 --dropout 0.1 --accum 2 --steps 12 --loss-scale 1048576 --scale-growth-interval 3"
+    expect 0 ranks 2 "$gpt" $options --save-every 12 --out beside --keep-state || return 1
+    expect 0 ranks 2 "$gpt" $options --save-every 12 --out in-place || return 1
+    cmp beside/step-000012.safetensors in-place/step-000012.safetensors
+}
+
+# One rank's optimizer fails, and the others hear of it before anything is in place. Observed, it is applied, and told.
+one_rank_holds_all_back() {
+    rm -rf update/one update/seen
+    expect 0 ranks 4 "$gpt" $small --steps 9 --dir update/one --keep-state --replica-period 1 --fault rate-nan@rank=2 || return 1
+    grep -q '^firstbad: step 5 was not applied on any of 4 ranks: a non-finite update on rank 2$' err || { cat err; return 1; }
+    FIRSTBAD_ON_BAD=observe expect 0 ranks 2 "$gpt" $small --steps 5 --dir update/seen --keep-state --fault adam-half || return 1
+    grep -q '^firstbad: step 5 is applied although it is bad' err || { cat err; return 1; }
+    grep -q '^  spread      parameters: the update is applied$' err || { cat err; return 1; }
+    says "$(case_of update/seen)/locate.json" step 5 found operator operator div
+}
+
+# Every element is finite, and the norm that the trainer would clip with is not. A norm in FP64 holds the same gradient.
+norm_overflow_is_skipped_and_located() {
+    rm -rf norm
+    expect 0 ranks 2 "$gpt" $small --steps 6 --log-every 1 --dir norm/single --fault norm-fp32 || return 1
+    grep -q '^step 5 .* skipped$' out && [ "$(grep -c skipped out)" = 1 ] || { cat out; return 1; }
+    grep -q ': a norm overflow (every gradient element is finite) on rank 1$' err || { cat err; return 1; }
+    says "$(case_of norm/single)/locate.json" step 5 found operator operator norm module optimizer class overflow rule range || return 1
+    expect 0 ranks 2 "$gpt" $small --steps 6 --log-every 1 --dir norm/double --fault ok-gradient-large || return 1
+    ! grep -q skipped out && ! grep -q '^firstbad: ' err
 }
 
 # A planted fault is in no operator: that it does not come again is what is said.
@@ -194,11 +259,29 @@ probing_is_told_from_a_fault() {
     says "$(case_of steep)/locate.json" persists_fp32 true
 }
 
-# One bit of one parameter on one rank: every number is finite, and the next comparison of the ranks sees it.
-drifted_replicas_halt() {
+tells() { # folder of a run's folder, a sentence that "why" must have in it, whatever the line breaks
+    [ -z "$tool" ] || "$tool" why "$1"/* | tr -s ' \n' ' ' | grep -q "$2" || { echo "why does not say: $2"; "$tool" why "$1"/*; return 1; }
+}
+
+disagrees() { # ranks, step of the halt, reason, fault, options
     rm -rf drift
-    expect 1 ranks 2 "$gpt" $small --steps 9 --dir drift --replica-period 4 --fault parameter-flip || return 1
-    grep -q '^firstbad-gpt: halted by firstbad at step 8 on all 2 ranks' err || { cat err; return 1; }
+    expect 1 ranks "$1" "$gpt" $small --steps 9 --dir drift --fault "$4" "${@:5}" || return 1
+    grep -q "^firstbad-gpt: halted by firstbad at step $2 on all $1 ranks" err || { cat err; return 1; }
+    says "$(case_of drift)/verdict.json" step "$2" action halt reason "$3" first_rank null
+}
+
+# One bit of one parameter on one rank, or an update that one rank leaves out: every number is finite, and the next comparison of the
+# ranks sees it. With four of them it can be told which is the odd one.
+drifted_replicas_halt() {
+    for fault in parameter-flip update-left-out; do
+        disagrees 2 8 replicas $fault --replica-period 4 && tells drift 'it cannot be told which rank is wrong' || return 1
+        disagrees 4 8 replicas $fault --replica-period 4 && tells drift 'the parameters of rank 1 differ from those of the other 3' ||
+            return 1
+    done
+}
+
+scales_that_differ_halt() {
+    disagrees 2 5 disagree scale-on-one-rank --precision fp16 && disagrees 4 5 disagree scale-on-one-rank@rank=3 --precision fp16
 }
 
 # A sample that is to be left out is drawn no more, and all other windows are those they were.
@@ -269,6 +352,7 @@ wrong_use() {
         FIRSTBAD_STRATEGY=guess expect 2 "$gpt" && grep -q 'FIRSTBAD_STRATEGY' err &&
         expect 2 "$gpt" --fault no-such-fault &&
         expect 0 "$gpt" --fault list && grep -q 'mask-full-row' out &&
+        expect 0 "$gpt" --fault truths && grep -q '^{"name":"parameter-flip",.*"seen":"disagreement"' out && ! grep -qv '^{.*}$' out &&
         expect 0 "$gpt" --help && grep -q '^usage: firstbad-gpt' out
 }
 
@@ -284,11 +368,17 @@ check "the guard changes no bit of a healthy run" guard_changes_no_bit
 check "without the guard nothing is written" unguarded
 check "a folder that cannot be made costs evidence, is told, and leaves the gate shut to bad updates" evidence_lost
 check "an operator is named, in every format, and training goes on to the same bytes" located_everywhere
-check "an update that spoils the state is named where the state before it was kept" located_in_the_update
+check "an update that is bad is stopped at its own step, named, and changes nothing where it is held back" located_in_the_update
+check "an update in place is found a step later, and no operator is blamed" found_after_the_update
+check "a bad update is replayed from its bundle, swept and halved" held_back_is_replayed
+check "holding updates back changes no bit" holding_back_changes_no_bit
+check "one rank's bad update is held back on all; observed, it is applied and told" one_rank_holds_all_back
+check "a norm that overflows in FP32 over finite gradients is skipped and named" norm_overflow_is_skipped_and_located
 check "a planted fault does not come again, and that is said" planted_does_not_come_again
 check "a run that only observes is located before the update" observed_is_located
 check "an overflow of the loss scale is told from a fault by a replay in FP32" probing_is_told_from_a_fault
-check "replicas that drifted apart halt the run" drifted_replicas_halt
+check "replicas that drifted apart halt the run, and the odd one of four is named" drifted_replicas_halt
+check "ranks with different loss scales halt the run" scales_that_differ_halt
 check "a sample that is left out is not drawn, and the others are" sample_is_left_out
 check "a bundle replays in a fresh process, on other numbers of ranks, and not when it was changed" replays_a_bundle
 check "a bundle without the state replays from its checkpoint" replays_from_a_checkpoint
