@@ -62,6 +62,20 @@ static const char *vanished(const fb_witness *w, double *value, int32_t *format)
     return NULL;
 }
 
+/* A number that is added to a tensor and is nothing in its format is an epsilon, whatever it is
+ * called: PyTorch calls it "other". */
+static int is_epsilon(const fb_look *look, const char *name, double value)
+{
+    int32_t backward;
+    if (fb_text_has(name, "eps")) return 1;
+    for (uint32_t i = 0; i < look->w->number_count; i++) {
+        const fb_witness_number *n = &look->w->numbers[i];
+        if (n->value == value && strcmp(n->name, name) == 0)
+            return fb_op_kind(n->op, &backward) == FB_OP_ADD && !backward && strcmp(name, "alpha") != 0;
+    }
+    return 0;
+}
+
 static int say_vanished(fb_look *look)
 {
     char number[FB_NUMBER_BYTES];
@@ -71,7 +85,7 @@ static int say_vanished(fb_look *look)
     if (!name) return 0;
     FB_EXPLAIN(look->cause, " \"%s\" = %s is 0 in %s, so that it no longer keeps the value it is added to above 0.", name,
                fb_number_text(number, value), fb_number_format(format));
-    return fb_text_has(name, "eps") ? 2 : 1;
+    return is_epsilon(look, name, value) ? 2 : 1;
 }
 
 /* A clamp to 1 - 1e-6 lets 1 through where the format knows no number in between. */
@@ -212,10 +226,24 @@ static void contradictions(fb_look *look)
     }
 }
 
+/* No arithmetic: it gives what was in that memory before. The chain says that it went on, and not
+ * that nothing was written between. */
+static void unwritten(fb_look *look)
+{
+    FB_EXPLAIN(look->cause, " it computes nothing and gives memory as it was before, and something of that was read on.");
+    look->cause->class_number = FB_CAUSE_UNINITIALISED_MEMORY;
+    look->cause->certain = 0;
+}
+
 static void decide(fb_look *look)
 {
-    int named = fb_domain_of(look), known = look->exact_known;
+    int named, known = look->exact_known;
     double value = look->exact;
+    if (look->kind == FB_OP_EMPTY) {
+        unwritten(look);
+        return;
+    }
+    named = fb_domain_of(look);
     if (!known) {
         known = !named && (fb_value_of(look, &value) || look->has_terms);
         if (known && look->has_terms) value = look->terms.sum * look->terms.scale;

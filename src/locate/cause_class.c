@@ -180,6 +180,8 @@ static void bad_number(fb_look *look)
     if (fb_text_has(name, "scale")) is(look, FB_CAUSE_SCALE_RUNAWAY, 0);
     else if (fb_text_has(name, "decay") || fb_text_has(name, "rate") || strcmp(name, "lr") == 0)
         is(look, FB_CAUSE_LR_INSTABILITY, 0);
+    else if (look->w->place.boundary == FB_UPDATE && (strcmp(name, "alpha") == 0 || strcmp(name, "value") == 0))
+        is(look, FB_CAUSE_LR_INSTABILITY, 0); /* what PyTorch calls the factor with which a step is added */
     else is(look, FB_CAUSE_DOMAIN_MATH, 1);
 }
 

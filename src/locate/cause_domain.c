@@ -126,6 +126,15 @@ static int quotient(fb_look *look, int way)
     return b == 0.0 && by(look, a, input, at_b);
 }
 
+/* x + value * a / b, as optimizers write their step. */
+static int added_quotient(fb_look *look)
+{
+    double a, b;
+    uint64_t at, at_b;
+    if (look->backward || !fb_operand(look, 1, 0, &a, &at) || !fb_operand(look, 2, 0, &b, &at_b)) return 0;
+    return b == 0.0 && by(look, a, 2, at_b);
+}
+
 static int logarithm(fb_look *look)
 {
     double a, g, edge = look->kind == FB_OP_LOG1P ? -1.0 : 0.0;
@@ -222,6 +231,16 @@ static int table(fb_look *look)
     return no_such_row(look, ids, look->at / columns, rows->count / columns);
 }
 
+/* The logarithm of the label's probability, which the operator reads, is -Inf. */
+static int impossible(fb_look *look, int32_t ids, uint64_t row, uint64_t columns)
+{
+    const fb_witness_tensor *p = &look->w->inputs[0];
+    double label = look->w->inputs[ids].values[row];
+    if (!p->values || !(label >= 0.0) || !(label < (double)columns) || row * columns + (uint64_t)label >= p->count) return 0;
+    if (!fb_number_is_neg_inf(p->values[row * columns + (uint64_t)label])) return 0;
+    return found(look, FB_DOMAIN_LOG_ZERO, 0, row * columns + (uint64_t)label, 0.0);
+}
+
 static int labels(fb_look *look)
 {
     int32_t ids = fb_operand_integers(look->w);
@@ -231,15 +250,10 @@ static int labels(fb_look *look)
     if (ids < 1 || look->backward || !look->w->inputs[ids].values || p->count == 0) return 0;
     columns = fb_last_dim(p);
     if (look->out->count == look->w->inputs[ids].count) {
-        double label;
-        if (no_such_row(look, ids, look->at, columns)) return 1;
-        label = look->w->inputs[ids].values[look->at];
-        if (!p->values || !(label >= 0.0) || look->at * columns + (uint64_t)label >= p->count) return 0;
-        if (!fb_number_is_neg_inf(p->values[look->at * columns + (uint64_t)label])) return 0;
-        return found(look, FB_DOMAIN_LOG_ZERO, 0, look->at * columns + (uint64_t)label, 0.0);
+        return no_such_row(look, ids, look->at, columns) || impossible(look, ids, look->at, columns);
     }
     for (uint64_t i = 0; i < look->w->inputs[ids].count; i++) {
-        if (no_such_row(look, ids, i, columns)) return 1;
+        if (no_such_row(look, ids, i, columns) || impossible(look, ids, i, columns)) return 1;
     }
     (void)fb_op_number(look->w, "ignore_index", &ignore);
     for (uint64_t i = 0; i < look->w->inputs[ids].count; i++) ignored += look->w->inputs[ids].values[i] == ignore;
@@ -267,7 +281,9 @@ static int constant_row(fb_look *look)
     for (uint64_t i = 1; i < columns; i++) {
         if (in->values[start + i] != in->values[start]) return 0;
     }
-    return by(look, 0.0, 0, start);
+    look->domain.row = look->at / columns;
+    look->domain.terms = columns;
+    return found(look, FB_DOMAIN_SAME_ROW, 0, start, in->values[start]);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------------- */
@@ -279,6 +295,7 @@ static int of_kind(fb_look *look, int way)
     case FB_OP_SUB: return sum_of_infinities(look, way);
     case FB_OP_MUL: return product(look, way);
     case FB_OP_DIV: return quotient(look, way);
+    case FB_OP_ADDCDIV: return way == 0 && added_quotient(look);
     case FB_OP_LOG:
     case FB_OP_LOG1P: return logarithm(look);
     case FB_OP_SQRT:

@@ -49,6 +49,8 @@ enum {
     FB_OP_ADDMM,
     FB_OP_MATMUL,
     FB_OP_NLL,
+    FB_OP_ADDCDIV, /* x + value * a / b */
+    FB_OP_EMPTY,   /* gives memory that nobody has written */
     FB_OP_COLLECTIVE
 };
 
@@ -68,7 +70,8 @@ enum {
     FB_DOMAIN_ALL_IGNORED, /* no label counts */
     FB_DOMAIN_INDEX,       /* no row of that number in the table */
     FB_DOMAIN_NUMBER,      /* the operator was built with a number that is none */
-    FB_DOMAIN_BEYOND       /* finite in mathematics, beyond FP64 as well */
+    FB_DOMAIN_BEYOND,      /* finite in mathematics, beyond FP64 as well */
+    FB_DOMAIN_SAME_ROW     /* the deviation of a row in which all are equal, without an epsilon */
 };
 
 typedef struct fb_domain {
@@ -78,7 +81,7 @@ typedef struct fb_domain {
     uint64_t at;             /* that element */
     double value, numerator; /* it; and the numerator of a division */
     int64_t low, high;       /* FB_DOMAIN_INDEX: [low, high) was allowed */
-    uint64_t row, terms;     /* FB_DOMAIN_FULL_ROW, _TOO_FEW: which row, of how many elements */
+    uint64_t row, terms;     /* FB_DOMAIN_FULL_ROW, _SAME_ROW, _TOO_FEW: which row, of how many elements */
 } fb_domain;
 
 /* A sum of products, or of numbers. */
@@ -93,6 +96,7 @@ typedef struct fb_terms {
     int32_t products;            /* 1: of two factors; 2: squares; 0: numbers */
     int32_t zero_times_inf;      /* a term is 0 * Inf */
     const fb_witness_tensor *x, *y;
+    const fb_witness_tensor *extra; /* the last term is not of x and y but of this, a bias; NULL: there is none */
 } fb_terms;
 
 typedef struct fb_look {

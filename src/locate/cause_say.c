@@ -18,19 +18,23 @@ const char *fb_say_place(char *out, size_t room, const fb_witness_place *place)
     return out;
 }
 
-/* "sample 1, head 0, query 3" of a row of scores, as far as the shape says. */
-static void say_row(char *out, size_t room, const fb_witness_tensor *tensor, uint64_t row)
+/*
+ * "batch row 1, head 0, query 3" of a row of scores. The first dimension is the batch's only where it has as many rows: attention
+ * in three dimensions often has samples and heads in the first, and its index says neither.
+ */
+static void say_row(char *out, size_t room, const fb_witness_tensor *tensor, uint64_t row, uint32_t rows)
 {
     uint64_t queries, heads;
+    int of_batch = rows > 0 && (uint64_t)tensor->shape[0] == rows;
     out[0] = '\0';
-    if (tensor->ndim == 4 && tensor->shape[1] > 0 && tensor->shape[2] > 0) {
+    if (tensor->ndim == 4 && (of_batch || rows == 0) && tensor->shape[1] > 0 && tensor->shape[2] > 0) {
         heads = (uint64_t)tensor->shape[1];
         queries = (uint64_t)tensor->shape[2];
         fb_say(out, room, " (batch row %llu, head %llu, query %llu)", (unsigned long long)(row / (heads * queries)),
                (unsigned long long)(row / queries % heads), (unsigned long long)(row % queries));
     } else if (tensor->ndim == 3 && tensor->shape[1] > 0) {
         queries = (uint64_t)tensor->shape[1];
-        fb_say(out, room, " (batch row %llu, query %llu)", (unsigned long long)(row / queries),
+        fb_say(out, room, " (%s %llu, query %llu)", of_batch ? "batch row" : "matrix", (unsigned long long)(row / queries),
                (unsigned long long)(row % queries));
     }
 }
@@ -57,7 +61,7 @@ void fb_say_domain(fb_look *look)
     fb_number_text(b, d->numerator);
     switch (d->what) {
     case FB_DOMAIN_FULL_ROW:
-        say_row(row, sizeof row, &look->w->inputs[d->input], d->row);
+        say_row(row, sizeof row, &look->w->inputs[d->input], d->row, look->facts->rows);
         FB_EXPLAIN(look->cause,
                    " all %llu scores of row %llu%s of \"%s\" are -Inf: the row is fully masked, and its softmax is 0/0.",
                    (unsigned long long)d->terms, (unsigned long long)d->row, row, look->w->inputs[d->input].name);
@@ -99,6 +103,11 @@ void fb_say_domain(fb_look *look)
                                            : " a mean over %llu element%s: 0/0.%.0s",
                    (unsigned long long)d->terms, d->terms == 1 ? "" : "s", a);
         break;
+    case FB_DOMAIN_SAME_ROW:
+        FB_EXPLAIN(look->cause,
+                   " 0/0: all %llu numbers of row %llu of \"%s\" are %s, so that they do not vary, and its epsilon is 0.",
+                   (unsigned long long)d->terms, (unsigned long long)d->row, look->w->inputs[d->input].name, a);
+        break;
     case FB_DOMAIN_ALL_IGNORED:
         FB_EXPLAIN(look->cause, " all labels of %s are ignored, and the mean over none of them is 0/0.", who);
         break;
@@ -120,12 +129,16 @@ static void say_operands(fb_look *look)
     double x, y;
     uint64_t at;
     if (look->has_terms) {
-        FB_EXPLAIN(look->cause, " It is a sum of %llu %s; the largest, number %llu, is %s", (unsigned long long)t->count,
+        uint64_t count = t->count - (t->extra ? 1 : 0);
+        FB_EXPLAIN(look->cause, " It is a sum of %llu %s%s; the largest, ", (unsigned long long)count,
                    t->products == 2 ? "squares"
                    : t->products    ? "products"
                                     : "numbers",
-                   (unsigned long long)t->largest_at, fb_number_text(a, t->largest));
-        if (t->products == 1) {
+                   t->extra ? " and a bias" : "");
+        if (t->largest_at == count)
+            FB_EXPLAIN(look->cause, "the bias (\"%s\"), is %s", t->extra->name, fb_number_text(a, t->largest));
+        else FB_EXPLAIN(look->cause, "number %llu, is %s", (unsigned long long)t->largest_at, fb_number_text(a, t->largest));
+        if (t->products == 1 && t->largest_at < count) {
             FB_EXPLAIN(look->cause, " = %s (\"%s\") x", fb_number_text(a, t->left), t->x->name);
             FB_EXPLAIN(look->cause, " %s (\"%s\")", fb_number_text(b, t->right), t->y->name);
         }

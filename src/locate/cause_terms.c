@@ -194,6 +194,7 @@ static void add(fb_terms *t, const dot *d)
     t->products = d->squares ? 2 : d->y ? 1 : 0;
     t->x = d->x;
     t->y = d->y;
+    t->extra = d->extra;
     for (uint64_t i = 0; i < n; i++) {
         double left = i < d->count ? d->x->values[d->x_start + i * d->x_step] : d->extra->values[d->extra_at];
         double right = i == d->count ? 1.0 : d->squares ? left : d->y ? d->y->values[d->y_start + i * d->y_step] : 1.0;
