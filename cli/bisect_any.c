@@ -172,6 +172,21 @@ static void say_swallowed(const outcome *o, fb_lines *lines)
     if (count) fb_lines_add(lines, "  swallowed", INDENT, "%s read something bad and made something finite", list);
 }
 
+/* Boundaries that may have gone wrong by themselves too, and come after something that is bad for certain. */
+static void say_later(const outcome *o, fb_lines *lines)
+{
+    const fb_search_verdict *v = o->verdict;
+    char list[1024], more[32] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < v->later_count && i < SHOWN && used < sizeof list; i++)
+        used +=
+            (size_t)snprintf(list + used, sizeof list - used, "%s%.60s", i ? ", " : "", name_of(o, o->places.made_by[v->later[i]]));
+    if (v->later_count > SHOWN) (void)snprintf(more, sizeof more, " and %u more", v->later_count - SHOWN);
+    if (v->later_count)
+        fb_lines_add(lines, "  later", INDENT, "%s%s may have gone wrong too, after something that was bad for certain: not first",
+                     list, more);
+}
+
 static int print_text(const outcome *o)
 {
     const fb_search_verdict *v = o->verdict;
@@ -184,6 +199,7 @@ static int print_text(const outcome *o)
     say_answer(o, &lines);
     say_reason(o, &lines);
     say_chain(o, &lines);
+    say_later(o, &lines);
     say_swallowed(o, &lines);
     if (v->found != FB_FOUND_NOT_REPRODUCED && v->found != FB_FOUND_NOT_STEADY && v->tried)
         fb_lines_add(&lines, "  reproduced", INDENT, "%s was bad in %u of %u runs that looked at it", name_of(o, o->finding),
@@ -218,6 +234,10 @@ static void write_places(const outcome *o, fb_json *json)
         fb_json_key_string(json, "label", label_name(o, o->chain[i]));
         fb_json_object_end(json);
     }
+    fb_json_array_end(json);
+    fb_json_key(json, "later");
+    fb_json_array_begin(json);
+    for (uint32_t i = 0; i < v->later_count; i++) fb_json_string(json, name_of(o, o->places.made_by[v->later[i]]));
     fb_json_array_end(json);
     fb_json_key(json, "swallowed");
     fb_json_array_begin(json);
