@@ -53,7 +53,8 @@ static int run(trainer *t, captured *c, const fb_replay_wanted *wanted)
     }
     fb_locate_release(&result);
     replay_close(&r);
-    return agree(t, status != FB_OK ? EXIT_FAILED : 0);
+    /* Who started this wants the file; what could not be written is told in err, and is no error of the replay. */
+    return agree(t, status != FB_OK || (wanted->out[0] && err.message[0]) ? EXIT_FAILED : 0);
 }
 
 static int read_all(trainer *t, captured *c, const fb_bundle *bundle)
