@@ -36,6 +36,8 @@ static int run(trainer *t, captured *c, const fb_replay_wanted *wanted)
     config.times = wanted->times;
     config.strategy = wanted->strategy;
     config.probes_max = wanted->probes_max;
+    /* A rank that nobody plays would count as one on which the batch is clean, and the machine would be suspected. */
+    if (t->world < c->start.world) config.parts &= ~(uint32_t)FB_LOCATE_OTHER_RANK;
     if (config.world < t->world) config.world = t->world; /* processes beyond those of the run take part with a harmless batch */
     config.sample_ids = c->sample_ids;
     snprintf(folder, sizeof folder, "%s/..", wanted->bundle); /* a bundle lies in its case */

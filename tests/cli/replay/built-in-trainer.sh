@@ -27,6 +27,10 @@ echo "--- somewhere else"
 cp -r firstbad-runs/r1/cases/a1-000005 elsewhere
 ask replay elsewhere --alone
 json_get 'd["locate"]["replay"]["differences"]' < said
+echo "--- one process says nothing of other machines"
+firstbad replay elsewhere --json -- firstbad-gpt --steps 7 --layers 2 --channels 16 --heads 2 --block 16 --batch 4 --log-every 0 \
+    --precision fp16 --loss-scale 256 --fault mlp-fp16@step=5,rank=1 > said || echo "exit $?"
+json_get 'd["locate"]["replay"]["differences"], d["locate"]["replay"]["other_ranks"]' < said
 echo "--- a result that cannot be written is no result"
 firstbad replay r1 -- mpirun -n 2 env FIRSTBAD_REPLAY_OUT=/proc/none firstbad-gpt --steps 7 --layers 2 --channels 16 --heads 2 --block 16 \
     --batch 4 --log-every 0 --precision fp16 --loss-scale 256 --fault mlp-fp16@step=5,rank=1 2>&1 | tail -1 | sed 's/;.*//'
