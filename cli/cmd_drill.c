@@ -26,13 +26,13 @@ static const char HELP[] =
     "step, spread, rank, module, operator, cause, smallest batch and replays (docs/drill.md).\n\n"
     "  --all              the fault benchmark\n"
     "  --seeds N          of --all, for each of them (3)\n"
-    "  --jobs N           of --all, runs at a time (processors / ranks)\n"
+    "  --jobs N           of --all, runs at a time (processors / ranks, at least 2)\n"
     "  --ranks N          MPI ranks (4; with --all 2)\n"
     "  --only LIST        scenarios by number or name, parted by commas; with --all faults by name\n"
     "  --list             name them and end\n"
     "  --precision P      fp32 or bf16, for the scenarios that have none of their own (fp32)\n"
     "  --dir DIR          keep the run folders there; without it they lie in a temporary folder, and when all passed only\n"
-    "                     that of scenario 2, whose answers were shown, is left\n"
+    "                     that of mask-full-row, whose answers were shown, is left\n"
     "  --keep             keep all of the temporary folder\n"
     "  --trainer PROGRAM  another trainer with the options of firstbad-gpt; its faults are what a drill is for\n"
     "  --verbose          expected and got for passed lines, too\n"
@@ -210,9 +210,8 @@ static void show_answers(const drill_result *result, const drill_settings *setti
 {
     fb_error err;
     char *text = NULL;
-    printf("A GPT of 4 layers learns to write on %d ranks, from real text. In step %" PRId64
-           " one gradient of one tensor on rank %d\n"
-           "becomes Inf. This is what `firstbad why` then says:\n\n",
+    printf("A GPT of 4 layers learns to write on %d ranks, from real text. In step %" PRId64 " one sample of rank %d has no\n"
+           "token that may be seen: a softmax over nothing. This is what `firstbad why` then says:\n\n",
            settings->ranks, result->scenario->step, result->truth_rank);
     if (!result->job.report) {
         puts("Nothing: no rank left a ledger that can be read; the log below says what became of the training.\n");
@@ -383,6 +382,10 @@ static int read_options(int argc, char **argv, drill_options *given, drill_setti
         cli_error("--ranks goes up to %d", DRILL_RANKS_MAX);
         return CLI_USAGE;
     }
+    if (given->all && given->precision) {
+        cli_error("with --all each fault has its own precision");
+        return CLI_USAGE;
+    }
     if (given->precision && strcmp(given->precision, "fp32") != 0 && strcmp(given->precision, "bf16") != 0) {
         cli_error("--precision is fp32 or bf16: in fp16 one overflow is what the loss scale probes for; scenarios fp16-overflow "
                   "and healthy-fp16 drill it");
@@ -392,12 +395,8 @@ static int read_options(int argc, char **argv, drill_options *given, drill_setti
         cli_error("%s belongs to --all", given->seeds ? "--seeds" : "--jobs");
         return CLI_USAGE;
     }
-    if (given->all && given->precision) {
-        cli_error("with --all each fault has its own precision");
-        return CLI_USAGE;
-    }
     jobs = sysconf(_SC_NPROCESSORS_ONLN) / ranks;
-    if (jobs < 1) jobs = 1;
+    if (jobs < DRILL_JOBS_MIN) jobs = DRILL_JOBS_MIN;
     if (jobs > DRILL_JOBS_MAX) jobs = DRILL_JOBS_MAX;
     if (given->seeds && !cli_number("--seeds", given->seeds, 1, &seeds)) return CLI_USAGE;
     if (given->jobs && !cli_number("--jobs", given->jobs, 1, &jobs)) return CLI_USAGE;
@@ -422,7 +421,7 @@ int fb_cmd_drill(int argc, char **argv)
     memset(&options, 0, sizeof options);
     memset(&settings, 0, sizeof settings);
     if ((code = read_options(argc, argv, &options, &settings)) >= 0) return code;
-    if (options.list) return options.all ? drill_all_list() : print_list();
+    if (options.list) return options.all ? drill_all_list(options.json) : print_list();
     if (!options.all && !choose(options.only, chosen)) return CLI_USAGE;
     if (!find_trainer(options.trainer, trainer) || !find_launcher(&settings.oversubscribe) || !make_dir(&options, &settings))
         return CLI_UNREADABLE;

@@ -3,6 +3,7 @@
  *   drill_list.c    the scenarios
  *   drill_run.c     one scenario: start it, wait (or kill a rank on the way), read its folder
  *   drill_saved.c   checkpoints: spoil a saved file, and ask what may be resumed from
+ *   drill_located.c a real fault: operator and cause
  *   drill_judge.c   compare with the truth; every difference is a sentence, and any sentence fails the line
  *   drill_print.c   lines, summary, JSON
  *   cmd_drill.c     options and the loop
@@ -44,6 +45,7 @@ typedef struct drill_scenario {
     const char *arguments; /* of the trainer, parted by blanks, beside those that all share; may take precedence over them */
     int64_t steps;
     const char *plant; /* "grad-inf"; NULL: nothing is injected */
+    const char *real;  /* "mask-full-row": a fault that arises by arithmetic, and is located; NULL: none */
     const char *on_bad, *max_skips;
     /* the truth */
     int64_t step;    /* of the first bad update */
@@ -53,8 +55,9 @@ typedef struct drill_scenario {
     const char *site;
     uint64_t index, count; /* DRILL_ANY_INDEX, 0: not known beforehand */
     int32_t state_planted; /* 1: the fault lies in one rank's owned state, so that digests differ over ranks from the start */
-    int32_t probing;       /* healthy, under a dynamic scale: probing skips must happen */
-    int32_t saves;         /* 1: checkpoints are written on the way */
+    const char *made_in, *made_by, *cause; /* of a real one: module and operator of the first bad number, and the class */
+    int32_t probing;                       /* healthy, under a dynamic scale: probing skips must happen */
+    int32_t saves;                         /* 1: checkpoints are written on the way */
     /* DRILL_SAVED: the truth about the folder of checkpoints */
     int32_t spoil;         /* DRILL_SPOIL_* */
     int64_t spoilt;        /* step of the checkpoint that is spoilt, or suspect by descent */
@@ -88,6 +91,7 @@ typedef struct drill_result {
     int32_t action, agreed, proven, unproven, changed;
     uint64_t probing;
     int64_t resume_step;          /* of the checkpoint that was given to resume from; -1: none */
+    char made[DRILL_TEXT];        /* of a real fault: "h.0.attn softmax", as located; "" none */
     char saved_place[DRILL_TEXT]; /* what a scan of the spoilt one said */
     int32_t saved_state;
     char got[DRILL_TEXT]; /* in words */
@@ -111,6 +115,8 @@ int drill_run_plain(drill_result *result, const char *path);
 /* After the training of a DRILL_SAVED scenario: spoil, ask, and judge what was answered. */
 void drill_saved(drill_result *result, const drill_settings *settings);
 
+/* What locate.json says of a real fault. */
+void drill_check_located(drill_result *result);
 void drill_judge(drill_result *result, const drill_settings *settings);
 __attribute__((format(printf, 2, 3))) void drill_differs(drill_result *result, const char *format, ...);
 int drill_passed(const drill_result *result);

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,8 +18,12 @@ enum { LOOK_MS = 4 };
 
 /* ---- which ------------------------------------------------------------------------------------------------------------------- */
 
-int drill_all_list(void)
+int drill_all_list(int json)
 {
+    if (json) {
+        drill_all_print_truths();
+        return cli_flush();
+    }
     for (int i = 0; i < drill_fault_count; i++) printf("fault    %-26s %s\n", drill_faults[i].id, drill_faults[i].what);
     for (int i = 0; i < drill_healthy_count; i++) printf("healthy  %-26s %s\n", drill_healthies[i].id, drill_healthies[i].what);
     return cli_flush();
@@ -34,7 +39,7 @@ static int choose(const char *only, unsigned char *chosen)
 {
     int count = 0, all = drill_fault_count + drill_healthy_count;
     memset(chosen, !only, (size_t)all);
-    for (const char *at = only; at && *at; at += strspn(at, ",")) {
+    for (const char *at = only ? only + strspn(only, ",") : NULL; at && *at; at += strspn(at, ",")) {
         size_t bytes = strcspn(at, ",");
         int i = 0;
         while (i < all && !(strlen(id_at(i)) == bytes && strncmp(id_at(i), at, bytes) == 0)) i++;
@@ -121,6 +126,38 @@ int drill_all_false_alarms(const drill_all *all)
     return count;
 }
 
+int drill_all_quiet(const drill_all *all)
+{
+    int count = 0;
+    for (int i = all->faults; i < all->count; i++) count += drill_score_passed(&all->ones[i].score);
+    return count;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+drill_cost drill_all_cost(const drill_all *all)
+{
+    drill_cost out = {0, 0, 0, 0, 0};
+    size_t n = 0, room = (size_t)all->count + 1;
+    double *values = fb_calloc(2 * room, sizeof *values);
+    for (int i = 0; values && i < all->count; i++) {
+        if (!all->ones[i].score.replays) continue;
+        values[n] = all->ones[i].score.replays;
+        values[room + n++] = all->ones[i].score.seconds;
+    }
+    if (n) {
+        qsort(values, n, sizeof *values, by_size);
+        qsort(values + room, n, sizeof *values, by_size);
+        out = (drill_cost){values[n / 2], values[n - 1], values[room + n / 2], values[room + n - 1], 1};
+    }
+    fb_free(values);
+    return out;
+}
+
 /* Runs of healthy trainings that were no use: broken off, or nothing put to the test. */
 static int broken_healthy(const drill_all *all)
 {
@@ -135,6 +172,9 @@ int drill_all_passed(const drill_all *all, int32_t seeds)
     if (drill_all_count(all, DRILL_DETECTED, DRILL_RIGHT, &asked) != asked) return 0;
     if (drill_all_count(all, DRILL_STOPPED, DRILL_RIGHT, &asked) != asked) return 0;
     if (drill_all_wrong_claims(all) || drill_all_false_alarms(all) || broken_healthy(all)) return 0;
+    for (int i = 0; i < all->count && !all->whole; i++) {
+        if (!drill_score_passed(&all->ones[i].score)) return 0;
+    }
     return all->whole ? exact >= DRILL_EXACT_MIN : exact == of;
 }
 

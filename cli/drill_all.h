@@ -4,7 +4,8 @@
  *   drill_score.c                    one run against the truth
  *   drill_slot.c                     one run, as a process: start it, look whether it is over, replay its smallest batch, judge
  *   drill_all.c                      all of them, several at a time where there are processors
- *   drill_all_print.c                the table and the score; as JSON
+ *   drill_all_print.c                the table and the score
+ *   drill_all_json.c                 both as JSON
  */
 #ifndef CLI_DRILL_ALL_H
 #define CLI_DRILL_ALL_H
@@ -13,8 +14,9 @@
 #include "drill_shared.h"
 #include "run_job.h"
 
-/* A whole drill wants this many faults to be exact, on every seed; a part of one wants all. */
-enum { DRILL_EXACT_MIN = 44, DRILL_SEEDS_MAX = 100, DRILL_JOBS_MAX = 16 };
+/* A whole drill wants this many faults to be exact, on every seed; a part of one wants every run to be right. */
+/* Two at a time even on two processors: most of a run is starting it. */
+enum { DRILL_EXACT_MIN = 44, DRILL_SEEDS_MAX = 100, DRILL_JOBS_MIN = 2, DRILL_JOBS_MAX = 16 };
 
 /* One run, and what came of it. */
 typedef struct drill_one {
@@ -67,8 +69,8 @@ typedef struct drill_all {
 
 /* settings->dir exists. `again`: the words that repeat it. Returns an exit code. */
 int drill_all_run(const drill_options *options, const drill_settings *settings, const char *again);
-/* Name all faults and healthy trainings. */
-int drill_all_list(void);
+/* Name all faults and healthy trainings; as JSON with the truth. */
+int drill_all_list(int json);
 /* 0 after a message: --only names what is not there. */
 int drill_all_choose(const char *only, drill_all *all, const drill_settings *settings, fb_error *err);
 
@@ -77,7 +79,20 @@ int drill_all_exact(const drill_all *all, int32_t seeds, int *of);
 int drill_all_count(const drill_all *all, int level, int worth, int *of);
 int drill_all_wrong_claims(const drill_all *all);
 int drill_all_false_alarms(const drill_all *all);
-/* 1: detected in the right step and stopped everywhere, no wrong claim, no false alarm, and enough faults exact. */
+/* Healthy runs that were as they should be. */
+int drill_all_quiet(const drill_all *all);
+
+/* Of all runs in which something was located. */
+typedef struct drill_cost {
+    double replays_median, replays_max, seconds_median, seconds_max;
+    int known;
+} drill_cost;
+drill_cost drill_all_cost(const drill_all *all);
+
+/*
+ * 1: detected in the right step and stopped everywhere, no wrong claim, no false alarm, and enough faults exact. A part of the
+ * catalogue: every run is right.
+ */
 int drill_all_passed(const drill_all *all, int32_t seeds);
 
 void drill_all_print_head(void);
@@ -85,5 +100,6 @@ void drill_all_print_head(void);
 void drill_all_print_line(const drill_one *ones, int32_t seeds, int verbose);
 void drill_all_print_score(const drill_all *all, const drill_settings *settings, const char *again, const char *kept);
 void drill_all_print_json(const drill_all *all, const drill_settings *settings);
+void drill_all_print_truths(void);
 
 #endif

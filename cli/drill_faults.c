@@ -143,7 +143,7 @@ const drill_fault drill_faults[] = {
      WHY("epsilon_underflow", "rounding_upstream|domain", 0), EVERY_RANK, LATE, SPREADS},
     {FAULT("adam-no-epsilon", "Adam without epsilon: 0 / 0", KEPT), BLAMES(SEEN_STATE, FB_UPDATE, "*", "div"),
      WHY("epsilon_underflow", "domain", 0), EVERY_RANK, LATE, SPREADS},
-    {FAULT("bias-correction-zero", "a step counter of 0: 1 - beta^0", KEPT), BLAMES(SEEN_STATE, FB_UPDATE, "optimizer", "div"),
+    {FAULT("bias-correction-zero", "a step counter of 0: 1 - beta^0", KEPT), BLAMES(SEEN_STATE, FB_UPDATE, "*", "div"),
      WHY("optimizer_state", "domain", 0), EVERY_RANK, LATE, SPREADS},
     {FAULT("rate-nan", "a warm-up of no steps: rate 0/0", KEPT), THERE(SEEN_STATE, FB_ENTRY, "optimizer", "learning_rate"),
      WHY("lr_instability", "state|domain", 0), EVERY_RANK, LATE, SPREADS},
@@ -172,7 +172,7 @@ const drill_fault drill_faults[] = {
     {FAULT("kernel-race", "a kernel that reads too early, at times", ""), NOBODY(DRILL_NOT_STEADY, SEEN_LOSS),
      WHY("transient", "not_reproducible", 0)},
     {FAULT("kernel-tail", "a kernel that leaves a row unwritten", ""), BLAMES(SEEN_LOSS, FB_FORWARD, "h.%d.mlp", "linear"),
-     WHY("uninitialised_memory|kernel_bug", NULL, 1)},
+     WHY("uninitialised_memory|kernel_bug", NULL, 0)},
     /* Ranks that part; every number is finite. */
     {FAULT("scale-on-one-rank", "one rank has another loss scale", "--precision fp16"), PARTED(FB_REASON_DISAGREE)},
     {FAULT("parameter-flip", "one bit of one parameter on one rank", ""), PARTED(FB_REASON_REPLICAS), COMPARED},

@@ -475,6 +475,7 @@ void drill_judge(drill_result *result, const drill_settings *settings)
             if (how != DRILL_HEALTHY) count_actions(result);
             check_report(result);
             check_exit(result);
+            if (result->scenario->real) drill_check_located(result);
         }
     }
     say_expected(result);

@@ -39,7 +39,8 @@ static void line_of_fault(const drill_result *result, int32_t ranks)
     (void)snprintf(step, sizeof step, "%" PRId64, first->step);
     if (result->scenario->rank == DRILL_EVERY_RANK) (void)snprintf(rank, sizeof rank, "all");
     else (void)snprintf(rank, sizeof rank, "%d", first->rank);
-    drill_place(first, place);
+    if (result->made[0]) (void)snprintf(place, sizeof place, "%s", result->made);
+    else drill_place(first, place);
     (void)snprintf(action, sizeof action, "%s %d/%d", fb_action_name(result->action), result->agreed, ranks);
     printf(LINE, result->number, result->scenario->fault, step, rank, where(first->boundary), place, action, state_word(result));
 }

@@ -37,7 +37,7 @@ void drill_saves_folder(const drill_result *result, char out[FB_OS_PATH_MAX])
 int drill_command(drill_result *result, const drill_settings *settings, const char *more)
 {
     const drill_scenario *scenario = result->scenario;
-    char ranks[32], steps[48], saving[48], precision[32] = "", saves[FB_OS_PATH_MAX];
+    char ranks[32], steps[48], saving[48], precision[32] = "", real[96] = "", saves[FB_OS_PATH_MAX];
     drill_words *words = &result->words;
     (void)snprintf(saving, sizeof saving, "--save-every %d --out",
                    scenario->how == DRILL_SAVED ? DRILL_SAVE_OFTEN : DRILL_SAVE_EVERY);
@@ -46,13 +46,16 @@ int drill_command(drill_result *result, const drill_settings *settings, const ch
     (void)snprintf(steps, sizeof steps, "--steps %" PRId64, scenario->steps);
     if (settings->precision && !scenario->any_precision)
         (void)snprintf(precision, sizeof precision, "--precision %s", settings->precision);
+    if (scenario->real)
+        (void)snprintf(real, sizeof real, "--fault %s@step=%" PRId64 ",rank=%d", scenario->real, scenario->step,
+                       result->truth_rank);
     memset(words, 0, sizeof *words);
     return drill_add_words(words, settings->oversubscribe ? "mpirun --oversubscribe" : "mpirun") && drill_add_words(words, ranks) &&
            drill_add_path(words, settings->trainer) &&
            drill_add_words(words, "--layers 4 --channels 32 --heads 4 --block 32 --batch 1 --log-every 1") &&
            drill_add_words(words, steps) && drill_add_words(words, precision) &&
-           drill_add_words(words, scenario->arguments ? scenario->arguments : "") && drill_add_words(words, more) &&
-           (!scenario->saves || (drill_add_words(words, saving) && drill_add_path(words, saves)));
+           drill_add_words(words, scenario->arguments ? scenario->arguments : "") && drill_add_words(words, real) &&
+           drill_add_words(words, more) && (!scenario->saves || (drill_add_words(words, saving) && drill_add_path(words, saves)));
 }
 
 static void make_plant(drill_result *result)
@@ -213,6 +216,8 @@ void drill_run(drill_result *result, const drill_settings *settings)
     result->options.run_id = name;
     result->options.on_bad = scenario->on_bad ? scenario->on_bad : "skip";
     result->options.max_skips = scenario->max_skips;
+    /* What was injected is in no replay: looking for it would only take time. */
+    result->options.locate = scenario->real ? "all" : "none";
     result->options.command = result->words.at;
     make_plant(result);
     if (drill_command(result, settings, "")) start_and_wait(result, settings);

@@ -364,7 +364,7 @@ static void say_place(drill_score *score, const fb_locate_file *file)
     switch (file->found) {
     case FB_LOCATED_OPERATOR: (void)snprintf(score->place, sizeof score->place, "%s%s%s", module, gap, file->location.op); break;
     case FB_LOCATED_ENTRY:
-        (void)snprintf(score->place, sizeof score->place, "%s%s%s (there before)", module, gap, file->location.tensor);
+        (void)snprintf(score->place, sizeof score->place, "entry %s%s%s", module, gap, file->location.tensor);
         break;
     case FB_LOCATED_SET:
     case FB_LOCATED_INTERVAL:
