@@ -59,7 +59,9 @@ static fb_status find_by_report(case_place *place, const char *dir, const char *
     if (!dir) dir = set && *set ? set : CLI_DIR_DEFAULT;
     if ((status = fb_report_find(os, dir, name, &target, err)) != FB_OK) return status;
     if ((status = fb_report_load_target(os, &target, &place->report, err)) != FB_OK) return status;
-    if (!place->report->has_case) return fb_fail(err, FB_E_NOTFOUND, "find a case in %s: the run has none", place->report->folder);
+    if (!place->report->has_case)
+        return fb_fail(err, FB_E_NOTFOUND, "find a case in %s: the run has none%s", place->report->folder,
+                       name ? "" : "; it is the newest, and an older one has to be named");
     if (!place->report->case_folder[0])
         return fb_fail(err, FB_E_NOTFOUND, "find case %s of %s: its folder is gone, and with it what a replay needs",
                        place->report->case_id, place->report->folder);
@@ -157,12 +159,22 @@ fb_status case_located(const case_place *place, fb_locate_file *out, fb_error *e
     return fb_locate_read(out, fb_os_posix(), place->folder, err);
 }
 
+/* A case of somebody else, or in an archive: a copy is as good. */
+static fb_status cannot_write(const char *replays, fb_error *err)
+{
+    fb_error why = *err;
+    if (why.os_errno != EACCES && why.os_errno != EROFS && why.os_errno != EPERM) return why.code;
+    (void)fb_fail_os(err, why.os_errno, "make a folder for results in %.2000s (a copy of the case can be replayed as well)",
+                     replays);
+    return why.code;
+}
+
 fb_status case_new_replay(const case_place *place, char path[FB_OS_PATH_MAX], fb_error *err)
 {
     const fb_os *os = fb_os_posix();
     char replays[FB_OS_PATH_MAX], text[16];
     fb_status status = replays_of(place, replays, err);
-    if (status == FB_OK) status = fb_os_mkdirs(os, replays, err);
+    if (status == FB_OK && (status = fb_os_mkdirs(os, replays, err)) != FB_OK) return cannot_write(replays, err);
     for (int32_t number = newest_before(replays, REPLAYS_MAX) + 1; status == FB_OK; number++) {
         int64_t made;
         if (number >= REPLAYS_MAX)
@@ -171,7 +183,10 @@ fb_status case_new_replay(const case_place *place, char path[FB_OS_PATH_MAX], fb
         if ((status = fb_os_join(path, FB_OS_PATH_MAX, replays, text, err)) != FB_OK) break;
         made = os->mkdir(os->ctx, path, 0777);
         if (made >= 0) return FB_OK;
-        if (made != -EEXIST) status = fb_fail_os(err, (int)-made, "make folder %s", path);
+        if (made != -EEXIST) {
+            (void)fb_fail_os(err, (int)-made, "make folder %s", path);
+            return cannot_write(replays, err);
+        }
     }
     return status;
 }

@@ -123,6 +123,16 @@ static fb_status carry(replay_job *job, fb_error *err)
     return FB_OK;
 }
 
+static fb_status open_bundle(replay_job *job, fb_error *err)
+{
+    fb_error why;
+    fb_status status = fb_bundle_open(&job->bundle, job->bundle_folder, &why);
+    if (status == FB_E_NOTFOUND && !job->options->minimal)
+        return fb_fail(err, status, "replay case %s: %.800s; without a bundle nothing can be replayed", job->place.id, why.message);
+    if (status != FB_OK && err) *err = why;
+    return status;
+}
+
 fb_status replay_job_open(replay_job *job, const replay_options *options, fb_error *err)
 {
     const char *id;
@@ -132,7 +142,7 @@ fb_status replay_job_open(replay_job *job, const replay_options *options, fb_err
     if ((status = case_find(&job->place, options->dir, options->name, err)) != FB_OK) return status;
     (void)snprintf(job->bundle_folder, sizeof job->bundle_folder, "%s", job->place.bundle);
     if (options->minimal && (status = case_minimal_bundle(&job->place, job->bundle_folder, err)) != FB_OK) return status;
-    if ((status = fb_bundle_open(&job->bundle, job->bundle_folder, err)) != FB_OK) return status;
+    if ((status = open_bundle(job, err)) != FB_OK) return status;
     id = fb_bundle_case_id(job->bundle);
     if (id && *id) (void)snprintf(job->place.id, sizeof job->place.id, "%.63s", id);
     if (job->place.report && job->place.report->injected_text[0])
@@ -251,7 +261,7 @@ static fb_status read_result(replay_job *job, fb_error *err)
     if (status == FB_E_NOTFOUND)
         return fb_fail(err, FB_E_ORDER,
                        "replay case %s: %s ended with 0 and left no locate.json in %s; a trainer that can be replayed asks "
-                       "fb_replay_asked when it starts",
+                       "fb_replay_asked when it starts, and its launcher hands the FIRSTBAD_REPLAY variables on",
                        job->place.id, job->argv[0], job->out);
     if (status != FB_OK) return fb_fail(err, status, "read %s/locate.json: %.800s", job->out, why.message);
     job->has_file = 1;

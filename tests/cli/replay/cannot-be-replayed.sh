@@ -29,3 +29,5 @@ answer 'd["case"] = "a1-000411"'
 replay c -- ./trainer | tail -2
 answer 'd["replay"]["reproduced"] = 30'
 replay c -- ./trainer | tail -2
+echo "--- the newest run has no case"
+make_run r2 clean && replay
