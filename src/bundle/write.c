@@ -24,6 +24,8 @@ struct fb_bundle_writer {
     const fb_os *os;
     fb_part part;
     uint64_t bytes, bytes_max;
+    uint32_t *slot; /* [slots], a power of two: a table from (part, name) to a tensor's number plus one; 0: free */
+    uint32_t slots;
     int lock_fd; /* -1: none */
     char folder[FB_OS_PATH_MAX], lock_path[FB_OS_PATH_MAX];
 };
@@ -132,6 +134,7 @@ static void free_writer(fb_bundle_writer *writer)
     if (!writer) return;
     give_lock(writer);
     fb_part_release(&writer->part);
+    fb_free(writer->slot);
     fb_free(writer);
 }
 
@@ -177,6 +180,33 @@ static int is_plain(const char *name)
     return name[0] && strcmp(name, "__metadata__") != 0;
 }
 
+/* The slot that holds the tensor of this name, or the free one where it would go. The table is never more than half full. */
+static uint32_t *slot_of(const fb_bundle_writer *writer, int32_t part, const char *name)
+{
+    uint32_t at = (uint32_t)fb_hash64(name, strlen(name), (uint64_t)part) & (writer->slots - 1);
+    for (; writer->slot[at] != 0; at = (at + 1) & (writer->slots - 1)) {
+        const fb_part_tensor *tensor = &writer->part.tensors[writer->slot[at] - 1];
+        if (tensor->part == part && strcmp(tensor->name, name) == 0) break;
+    }
+    return &writer->slot[at];
+}
+
+/* Room in the table for one more. 0: no memory. */
+static int make_slot(fb_bundle_writer *writer)
+{
+    uint32_t *before = writer->slot, slots = writer->slots ? 2 * writer->slots : 64;
+    if (2 * ((uint64_t)writer->part.tensor_count + 1) <= writer->slots) return 1;
+    if (slots < writer->slots || !(writer->slot = fb_calloc(slots, sizeof *writer->slot))) {
+        writer->slot = before;
+        return 0;
+    }
+    writer->slots = slots;
+    for (uint32_t i = 0; i < writer->part.tensor_count; i++)
+        *slot_of(writer, writer->part.tensors[i].part, writer->part.tensors[i].name) = i + 1;
+    fb_free(before);
+    return 1;
+}
+
 static fb_status check_put(const fb_bundle_writer *writer, int32_t part, const char *name, int32_t dtype, int32_t ndim,
                            const int64_t *shape, const void *data, uint64_t *bytes, fb_error *err)
 {
@@ -199,10 +229,8 @@ static fb_status check_put(const fb_bundle_writer *writer, int32_t part, const c
     if (count > 0 && (*bytes == 0 || *bytes > INT64_MAX || !data || (dtype == FB_F4_E2M1 && count % 2 != 0))) {
         return fb_fail(err, FB_E_USAGE, "put tensor %.200s into a bundle: it has no data, or no whole number of bytes", name);
     }
-    for (uint32_t i = 0; i < writer->part.tensor_count; i++) {
-        if (writer->part.tensors[i].part == part && strcmp(writer->part.tensors[i].name, name) == 0)
-            return fb_fail(err, FB_E_EXISTS, "put tensor %.200s into a bundle: it is in already", name);
-    }
+    if (writer->slots && *slot_of(writer, part, name) != 0)
+        return fb_fail(err, FB_E_EXISTS, "put tensor %.200s into a bundle: it is in already", name);
     return FB_OK;
 }
 
@@ -236,6 +264,7 @@ fb_status fb_bundle_put(fb_bundle_writer *writer, int32_t part, const char *name
     grown = fb_bundle_grow(writer->part.tensors, writer->part.tensor_count, &writer->part.tensor_room, sizeof *grown);
     if (!grown) return fb_fail(err, FB_E_NOMEM, "put tensor %.200s into a bundle: no memory", name);
     writer->part.tensors = grown;
+    if (!make_slot(writer)) return fb_fail(err, FB_E_NOMEM, "put tensor %.200s into a bundle: no memory", name);
     if ((status = keep(writer, &tensor.name, name, err)) != FB_OK) return status;
     tensor.data = fb_realloc(NULL, bytes ? (size_t)bytes : 1);
     if (!tensor.data) return leave_out(writer, part, name, bytes, 1, err);
@@ -246,6 +275,7 @@ fb_status fb_bundle_put(fb_bundle_writer *writer, int32_t part, const char *name
     tensor.ndim = ndim;
     tensor.part = part;
     for (int32_t i = 0; i < ndim; i++) tensor.shape[i] = shape[i];
+    *slot_of(writer, part, name) = writer->part.tensor_count + 1;
     writer->part.tensors[writer->part.tensor_count++] = tensor;
     writer->bytes += bytes;
     return FB_OK;

@@ -371,6 +371,36 @@ static void test_bundle__what_changes_after_opening_is_found_when_it_is_read(voi
 
 /* ---- who may write ----------------------------------------------------------------------------------------------------------- */
 
+/* Mixtures of experts have tens of thousands of tensors, each with two moments. Compared pair by pair, so many took minutes. */
+static void test_bundle__a_hundred_thousand_names_are_told_apart(void **state)
+{
+    enum { COUNT = 50000, EVERY = 997 };
+    static const int64_t one[] = {1};
+    os_sim *sim = os_sim_new();
+    const fb_os *os = os_sim_os(sim);
+    fb_bundle_config config = bundles_config("/b", 0);
+    fb_bundle_writer *writer;
+    (void)state;
+    assert_int_equal(fb_bundle_create_on(os, &writer, &config, &err), FB_OK);
+    for (int i = 0; i < COUNT; i++) {
+        char name[32];
+        float value = (float)i;
+        (void)snprintf(name, sizeof name, "experts.%d.weight", i);
+        assert_int_equal(fb_bundle_put(writer, FB_BUNDLE_STATE, name, FB_F32, 1, one, &value, &err), FB_OK);
+        assert_int_equal(fb_bundle_put(writer, FB_BUNDLE_RNG, name, FB_F32, 1, one, &value, &err), FB_OK);
+    }
+    for (int i = 0; i < COUNT; i += EVERY) {
+        char name[32];
+        float value = 0;
+        (void)snprintf(name, sizeof name, "experts.%d.weight", i);
+        assert_int_equal(fb_bundle_put(writer, FB_BUNDLE_STATE, name, FB_F32, 1, one, &value, &err), FB_E_EXISTS);
+        assert_int_equal(fb_bundle_put(writer, FB_BUNDLE_RNG, name, FB_F32, 1, one, &value, &err), FB_E_EXISTS);
+        assert_int_equal(fb_bundle_put(writer, FB_BUNDLE_BATCH, name, FB_F32, 1, one, &value, &err), FB_OK);
+    }
+    fb_bundle_abandon(writer);
+    os_sim_free(sim);
+}
+
 static void test_bundle__a_second_writer_of_a_rank_is_refused_until_the_first_gives_up(void **state)
 {
     os_sim *sim = os_sim_new();
@@ -530,6 +560,7 @@ int main(void)
         cmocka_unit_test(test_bundle__a_part_that_changed_before_the_seal_is_not_sealed),
         cmocka_unit_test(test_bundle__a_bundle_that_was_never_sealed_is_not_opened),
         cmocka_unit_test(test_bundle__what_changes_after_opening_is_found_when_it_is_read),
+        cmocka_unit_test(test_bundle__a_hundred_thousand_names_are_told_apart),
         cmocka_unit_test(test_bundle__a_second_writer_of_a_rank_is_refused_until_the_first_gives_up),
         cmocka_unit_test(test_bundle__misuse_is_refused_and_changes_nothing),
         cmocka_unit_test(test_bundle__asking_for_what_is_not_in_it_says_so),
