@@ -229,10 +229,19 @@ static void wait_for(replay_job *job)
     job->seconds = (double)(process_now_ms() - begun) / 1000;
 }
 
-/* 1: both are known, and they are not the same. */
-static int differs(const char *told, const char *expected)
+static int has_folder(const char *path, const char *name)
 {
-    return told[0] && expected[0] && strcmp(told, expected) != 0;
+    size_t bytes = strlen(name);
+    for (const char *at = strstr(path, name); at; at = strstr(at + 1, name)) {
+        if (at > path && at[-1] == '/' && (at[bytes] == '/' || !at[bytes])) return 1;
+    }
+    return 0;
+}
+
+/* Run and case are taken from the bundle, or from the folder that is written into, which may have been renamed. */
+static int is_other(const char *told, const char *expected, const char *out)
+{
+    return told[0] && expected[0] && strcmp(told, expected) != 0 && !has_folder(out, told);
 }
 
 /* It must be of what was replayed: a result that was left over, or copied, would be told as this one's. */
@@ -243,7 +252,7 @@ static fb_status check_result(const replay_job *job, fb_error *err)
     if (file->step != fb_bundle_step(job->bundle))
         return fb_fail(err, FB_E_CORRUPT, "read %s/locate.json: it is of step %lld, and the bundle of step %lld", job->out,
                        (long long)file->step, (long long)fb_bundle_step(job->bundle));
-    if (differs(file->run_id, run_id) || differs(file->case_id, case_id))
+    if (is_other(file->run_id, run_id, job->out) || is_other(file->case_id, case_id, job->out))
         return fb_fail(err, FB_E_CORRUPT,
                        "read %s/locate.json: it is of run %.80s, case %.60s, and the bundle of run %.80s, case %.60s", job->out,
                        file->run_id[0] ? file->run_id : "unknown", file->case_id[0] ? file->case_id : "unknown",

@@ -20,3 +20,6 @@ cp -r c/bundle alone && replay alone --batch minimal
 echo "--- words that a shell would cut"
 cp trainer "it's mine"
 replay c --dir "a dir" -- "./it's mine" 'two words' '' '$HOME' | grep -A2 -e '^  ran' -e '^  next'
+echo "--- a run and a case that were renamed"
+mkdir -p runs/another/cases && mv c runs/another/cases/renamed && answer 'd["run_id"] = "another"; d["case"] = "renamed"'
+replay runs/another/cases/renamed -- ./trainer | head -1
