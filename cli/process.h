@@ -40,7 +40,7 @@ void process_hold_signals(void);
 
 /* 1 when it ended within the time; ms 0 only looks. 0 at once after process_interrupted. */
 int process_wait_ms(process *child, int64_t ms);
-/* Have it end: SIGTERM to its group, SIGKILL after `grace_ms`, and a second after the child has ended SIGKILL to what is left of the
+/* Have it end: SIGTERM to its group, SIGKILL after `grace_ms`; a second after the child has ended, SIGKILL to what is left of its
    group. Returns when it is gone, at the latest after twice that time and a second. */
 void process_end(process *child, int64_t grace_ms);
 void process_kill_group(const process *child, int signal_number);
