@@ -42,6 +42,11 @@ class Geometry(typing.NamedTuple):
         size = self.dtype.itemsize
         return base.as_strided((*self.shape, size), (*(n * size for n in self.strides), 1), self.offset * size)
 
+    def holds(self, other):
+        """Every element of the other is surely one of it."""
+        whole = self.offset == 0 and torch.Size(self.shape).numel() == self.room() and all(self.strides)
+        return self.dtype == other.dtype and (self == other or (whole and other.room() <= self.room()))
+
     def room(self):
         """Elements of the storage up to the last that it holds."""
         return 0 if 0 in self.shape else self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides))
@@ -156,6 +161,8 @@ class Tape(TorchDispatchMode):
         return owner
 
     def look_up(self, tensor, memory, geometry):
+        if len(memory.parts) == 1 and memory.parts[0].geometry.holds(geometry):
+            return self.alias(tensor, geometry, memory.parts, [memory.parts[0].number], [memory.parts[0].geometry])
         owner = self.owners(memory, geometry)
         if not memory.parts or bool((geometry.on_bytes(owner) < 0).any()):
             self.constants += 1
@@ -164,8 +171,6 @@ class Tape(TorchDispatchMode):
         wanted = torch.zeros_like(owner)
         geometry.on_bytes(wanted).fill_(1)
         parts = [(k, memory.parts[k]) for k in torch.unique(geometry.on_bytes(owner)).tolist()]
-        if len(parts) == 1 and parts[0][1].geometry == geometry:
-            return parts[0][1]
         if not parts:
             parts = [(len(memory.parts) - 1, memory.parts[-1])]  # of no elements
         reads, places = [], []
@@ -176,7 +181,12 @@ class Tape(TorchDispatchMode):
                 number, place = self.select(memory, part, mine.any(-1))
             reads.append(number)
             places.append(place)
-        mask = MASK if any(part.flags & MASK for _, part in parts) else 0
+        return self.alias(tensor, geometry, [part for _, part in parts], reads, places)
+
+    def alias(self, tensor, geometry, parts, reads, places):
+        if len(parts) == 1 and parts[0].geometry == geometry:
+            return parts[0]
+        mask = MASK if any(part.flags & MASK for part in parts) else 0
         number, = self.op("alias", reads, [(tensor, "alias", mask)], Kept(places=places, to=[geometry]))
         return Part(number, geometry, mask)
 

@@ -1,8 +1,9 @@
 """The tape and fb_locate_run against PyTorch: programs that firstbad did not write, in operators as PyTorch names them.
 
 Each operator that aten dispatches, forward and backward, is told through ctypes (locate_tape.py, locate_program.py). What is
-located is compared with brute force that knows no dataflow (locate_oracle.py), with torch's anomaly detection, and with causes that were
-derived by hand (locate_faults.py). FIRSTBAD_BUILD names the build folder.
+located is compared with brute force that knows no dataflow (locate_oracle.py), with torch's anomaly detection, with causes that were
+derived by hand (locate_faults.py), and with random programs whose truth is carried along element by element (locate_random.py).
+FIRSTBAD_BUILD names the build folder, FB_SEED=n draws other programs.
 """
 import json
 import os
@@ -15,6 +16,7 @@ torch = pytest.importorskip("torch")
 import locate_faults  # noqa: E402
 import locate_healthy  # noqa: E402
 import locate_oracle  # noqa: E402
+import locate_random  # noqa: E402
 import locate_structs  # noqa: E402
 from locate_program import Locator  # noqa: E402
 
@@ -85,6 +87,25 @@ def test_locate__names_the_operator_that_repairing_it_proves(lib, name, tmp_path
     assert halved.same_as(swept), (halved, swept)
     few = locator.run(finding, locate_structs.BISECT, probes_max=8)
     assert few.same_as(swept), (few, swept)
+
+
+def test_locate__views_and_operators_in_place_hide_nobody_and_accuse_nobody(lib, tmp_path):
+    """Random programs, with the truth carried along element by element."""
+    first, searched = int(os.environ.get("FB_SEED", "1")) * 1000, 0
+    for seed in range(first, first + 70):
+        drawn = locate_random.draw(seed)
+        if drawn is None:
+            continue
+        program, blamed = drawn
+        finding, folder = program.finding(), tmp_path / str(seed)
+        folder.mkdir()
+        swept = Locator(lib, program).run(finding, folder=folder)
+        named = {link["source"] for link in json.loads((folder / "locate.json").read_text())["candidates"]} or {swept.source}
+        assert swept.found == ("operator" if len(named) == 1 else "set"), (seed, swept)
+        assert blamed <= named and (swept.found == "set" or blamed == named), (seed, swept, blamed, named)
+        assert Locator(lib, program).run(finding, locate_structs.BISECT).same_as(swept), seed
+        searched += 1
+    assert searched >= 10
 
 
 @pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.anomaly])
