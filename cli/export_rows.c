@@ -321,9 +321,12 @@ static void event_row(export_row *row, const export_origin *origin, const fb_rec
 
 static void proof_row(export_row *row, const export_origin *origin, const fb_rec_proof *rec)
 {
+    static const char *const moments[] = {
+        [FB_PROOF_DECISION] = "decision", [FB_PROOF_NEXT_BEGIN] = "next_begin", [FB_PROOF_REPLICAS] = "replicas"};
+    int known = rec->moment >= FB_PROOF_DECISION && rec->moment <= FB_PROOF_REPLICAS;
     begin(row, EXPORT_PROOFS, origin);
     integer(row, "step", rec->step, 1);
-    text(row, "moment", rec->moment == FB_PROOF_NEXT_BEGIN ? "next_begin" : "decision", 1);
+    text(row, "moment", known ? moments[rec->moment] : NULL, known);
     truth(row, "equal", rec->equal, rec->equal >= 0);
     count(row, "tensors", rec->tensors);
     count(row, "bytes", rec->bytes);
