@@ -55,9 +55,10 @@ fb_status launch_carry(char ***out, size_t *out_count, char *const *argv, size_t
     size_t count = 0, parts = 1, named = 0, first = 0, n = 0;
     while (argv[count]) count++;
     while (names[named]) named++;
-    while (first < words && !is_launcher(argv[first])) first++;
-    if (first == words || !is_open_mpi(argv[first])) first = count;
-    for (size_t i = first; i < words; i++) parts += strcmp(argv[i], ":") == 0;
+    if (words > count) words = count;
+    while (first < words && argv[first] && !is_launcher(argv[first])) first++;
+    if (first == words || !argv[first] || !is_open_mpi(argv[first])) first = count;
+    for (size_t i = first; i < words && argv[i]; i++) parts += strcmp(argv[i], ":") == 0;
     if (!(*out = fb_calloc(count + 2 * named * parts + 1, sizeof **out)))
         return fb_fail(err, FB_E_NOMEM, "start the trainer: no memory for its %zu words", count);
     for (size_t i = 0; i < count; i++) {
