@@ -27,6 +27,7 @@ typedef struct drill_fault {
     int32_t answer;          /* DRILL_* above */
     int32_t every_rank;      /* 1: it is on every rank; 0: on one */
     int32_t late;            /* steps from its first to the one in which it is judged a fault */
+    int32_t lasts;           /* 1: what makes it stays there, and the updates that follow are withheld as well */
     int32_t spreads;         /* 1: it is made inside of the update that is applied, and found in the state after it */
     int32_t seen;            /* set of 1 << FB_<boundary>: where the vote may say that it was seen first */
     int32_t origin;          /* FB_<boundary> of the operator, or of the entry */

@@ -187,7 +187,7 @@ static void judge_state(drill_score *score, const drill_truth *truth, const dril
 /* State that is bad stays so, and so do ranks that parted; what comes late lasts for several steps. */
 static int lasts(const drill_fault *fault)
 {
-    return fault->late || fault->spreads || fault->seen == 1 << FB_ENTRY;
+    return fault->late || fault->lasts || fault->spreads || fault->seen == 1 << FB_ENTRY;
 }
 
 static void judge_after(drill_score *score, const drill_truth *truth, const drill_world *world, int exit_code)

@@ -133,7 +133,9 @@ static void not_reproduced(const fb_cause_facts *facts, fb_cause *cause)
 static void not_steady(const fb_cause_facts *facts, fb_cause *cause)
 {
     const fb_witness *w = facts->witness;
-    int collective = w && ((w->op_flags & FB_TAPE_COLLECTIVE) != 0);
+    /* A finding that opens a case at the reduced gradients was preceded by finite ones on every rank. */
+    int reduced = facts->finding_boundary == FB_REDUCED_GRAD;
+    int collective = reduced || (w && (w->op_flags & FB_TAPE_COLLECTIVE) != 0);
     is(cause, FB_RULE_NOT_REPRODUCIBLE, collective ? FB_CAUSE_COLLECTIVE_RACE : FB_CAUSE_TRANSIENT, 0);
     FB_EXPLAIN(
         cause,
@@ -143,7 +145,8 @@ static void not_steady(const fb_cause_facts *facts, fb_cause *cause)
     if (facts->tried > 0 && facts->reproduced == facts->tried) {
         FB_EXPLAIN(cause, " The finding itself is there each time; on the way to it the replays contradict each other.");
     }
-    if (collective) FB_EXPLAIN(cause, " It begins in a collective.");
+    if (reduced) FB_EXPLAIN(cause, " Every rank's own gradient was finite, and what the ranks got back was not.");
+    else if (collective) FB_EXPLAIN(cause, " It begins in a collective.");
 }
 
 void fb_judge_replays(const fb_cause_facts *facts, fb_cause *cause)

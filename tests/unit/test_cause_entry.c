@@ -128,6 +128,10 @@ static void test_cause__what_comes_now_and_then_is_not_steady(void **state)
     assert_string_equal(judge(&o), "collective_race");
     o.facts.witness = NULL;
     assert_string_equal(judge(&o), "transient");
+    o.facts.finding_boundary = FB_REDUCED_GRAD;
+    assert_string_equal(judge(&o), "collective_race");
+    assert_false(o.cause.certain);
+    says(&o, "Every rank's own gradient was finite");
 }
 
 static void test_cause__no_cause_is_given_for_what_is_not_named(void **state)
