@@ -79,7 +79,7 @@ static int name_state(const trainer *t, int64_t position, finding *f)
     const gpt_tensor *p = tensor_at(t->model, position);
     static const char *const suffix[3] = {"", ".exp_avg", ".exp_avg_sq"};
     const float *const state[3] = {t->model->parameters, t->optimizer.exp_avg, t->optimizer.exp_avg_sq};
-    const float *const proposed[3] = {t->proposal.parameters, t->proposal.exp_avg, t->proposal.exp_avg_sq};
+    const float *const proposed[3] = {t->proposal.state.parameters, t->proposal.state.exp_avg, t->proposal.state.exp_avg_sq};
     const float *const *flat = f->boundary == FB_UPDATE ? proposed : state;
     if (!p || !flat[0]) return -1;
     name(f, p->module, p->name, "", FB_KIND_NONE); /* unless one is: it was put right meanwhile */

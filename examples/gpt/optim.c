@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 int adamw_open(adamw *optimizer, size_t parameter_count)
 {
@@ -127,17 +128,25 @@ void adamw_update(adamw *o, gpt_model *model, double learning_rate, double coeff
 
 void adamw_update_with(adamw *o, gpt_model *model, const adamw_numbers *numbers)
 {
+    adamw_state state = {model->parameters, o->exp_avg, o->exp_avg_sq};
     o->updates++;
-    adamw_write(model, model->parameters, o->exp_avg, o->exp_avg_sq, numbers);
+    adamw_write(model, state, state, numbers);
 }
 
-void adamw_write(const gpt_model *model, float *parameters, float *exp_avg, float *exp_avg_sq, const adamw_numbers *numbers)
+/* Tensor by tensor, so that what was copied is still in the cache when it is updated. */
+void adamw_write(const gpt_model *model, adamw_state from, adamw_state to, const adamw_numbers *numbers)
 {
     for (size_t i = 0; i < model->tensor_count; i++) {
         const gpt_tensor *t = &model->tensors[i];
+        size_t at = t->offset, bytes = t->count * sizeof(float);
         adamw_factors u = adamw_factors_of(numbers, t->ndim > 1);
-        float *p = parameters + t->offset, *m = exp_avg + t->offset, *v = exp_avg_sq + t->offset;
-        if (numbers->moments == PRECISION_FP32) update_tensor(p, m, v, model->gradients + t->offset, t->count, u);
-        else update_staged(p, m, v, model->gradients + t->offset, t->count, &u, numbers->moments);
+        float *p = to.parameters + at, *m = to.exp_avg + at, *v = to.exp_avg_sq + at;
+        if (p != from.parameters + at) {
+            memcpy(p, from.parameters + at, bytes);
+            memcpy(m, from.exp_avg + at, bytes);
+            memcpy(v, from.exp_avg_sq + at, bytes);
+        }
+        if (numbers->moments == PRECISION_FP32) update_tensor(p, m, v, model->gradients + at, t->count, u);
+        else update_staged(p, m, v, model->gradients + at, t->count, &u, numbers->moments);
     }
 }

@@ -71,9 +71,11 @@ void adamw_run_stage(adamw_stage stage, const adamw_factors *factors, precision 
  */
 void adamw_update(adamw *optimizer, gpt_model *model, double learning_rate, double coefficient);
 void adamw_update_with(adamw *optimizer, gpt_model *model, const adamw_numbers *numbers);
-/* The same on arrays in the layout of the parameters, which hold the state before and then the one after; only the gradients are
- * the
-   model's. */
-void adamw_write(const gpt_model *model, float *parameters, float *exp_avg, float *exp_avg_sq, const adamw_numbers *numbers);
+/* What an update works on: arrays in the layout of the parameters. */
+typedef struct adamw_state {
+    float *parameters, *exp_avg, *exp_avg_sq;
+} adamw_state;
+/* The same update of `from`, written to `to`, which may be `from` itself; only the gradients are the model's. */
+void adamw_write(const gpt_model *model, adamw_state from, adamw_state to, const adamw_numbers *numbers);
 
 #endif

@@ -7,17 +7,17 @@
 int proposal_open(proposal *p, const gpt_model *model, const guard *g)
 {
     size_t n = model->parameter_count;
-    *p = (proposal){.parameters = calloc(3 * n, sizeof *p->parameters), .views = calloc(3 * g->n, sizeof *p->views)};
-    if (!p->parameters || !p->views) {
+    *p = (proposal){.state.parameters = calloc(3 * n, sizeof(float)), .views = calloc(3 * g->n, sizeof *p->views)};
+    if (!p->state.parameters || !p->views) {
         proposal_close(p);
         return -1;
     }
-    p->exp_avg = p->parameters + n;
-    p->exp_avg_sq = p->parameters + 2 * n;
+    p->state.exp_avg = p->state.parameters + n;
+    p->state.exp_avg_sq = p->state.parameters + 2 * n;
     for (size_t i = 0; i < g->n; i++) {
         for (size_t k = 0; k < 3; k++) {
             p->views[k * g->n + i] = g->state[k * g->n + i];
-            p->views[k * g->n + i].data = p->parameters + k * n + model->tensors[i].offset;
+            p->views[k * g->n + i].data = p->state.parameters + k * n + model->tensors[i].offset;
         }
     }
     return 0;
@@ -25,28 +25,33 @@ int proposal_open(proposal *p, const gpt_model *model, const guard *g)
 
 void proposal_close(proposal *p)
 {
-    free(p->parameters);
+    free(p->state.parameters);
     free(p->views);
     *p = (proposal){0};
 }
 
-void proposal_make(proposal *p, const gpt_model *model, const adamw *optimizer, const adamw_numbers *numbers)
+static void copy_state(const gpt_model *model, adamw_state from, adamw_state to)
 {
-    size_t bytes = model->parameter_count * sizeof *p->parameters;
-    memcpy(p->parameters, model->parameters, bytes);
-    memcpy(p->exp_avg, optimizer->exp_avg, bytes);
-    memcpy(p->exp_avg_sq, optimizer->exp_avg_sq, bytes);
-    p->updates = optimizer->updates;
-    if (!numbers) return;
-    adamw_write(model, p->parameters, p->exp_avg, p->exp_avg_sq, numbers);
-    p->updates++;
+    size_t bytes = model->parameter_count * sizeof *to.parameters;
+    memcpy(to.parameters, from.parameters, bytes);
+    memcpy(to.exp_avg, from.exp_avg, bytes);
+    memcpy(to.exp_avg_sq, from.exp_avg_sq, bytes);
 }
 
-void proposal_put_in_place(const proposal *p, gpt_model *model, adamw *optimizer)
+static adamw_state state_of(const gpt_model *model, const adamw *optimizer)
 {
-    size_t bytes = model->parameter_count * sizeof *p->parameters;
-    memcpy(model->parameters, p->parameters, bytes);
-    memcpy(optimizer->exp_avg, p->exp_avg, bytes);
-    memcpy(optimizer->exp_avg_sq, p->exp_avg_sq, bytes);
+    return (adamw_state){model->parameters, optimizer->exp_avg, optimizer->exp_avg_sq};
+}
+
+void proposal_make(proposal *p, const gpt_model *model, const adamw *optimizer, const adamw_numbers *numbers)
+{
+    if (numbers) adamw_write(model, state_of(model, optimizer), p->state, numbers);
+    else copy_state(model, state_of(model, optimizer), p->state);
+    p->updates = optimizer->updates + (numbers ? 1 : 0);
+}
+
+void proposal_put_in_place(const proposal *p, const gpt_model *model, adamw *optimizer)
+{
+    copy_state(model, p->state, state_of(model, optimizer));
     optimizer->updates = p->updates;
 }

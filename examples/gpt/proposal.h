@@ -10,9 +10,9 @@
 #include "optim.h"
 
 typedef struct proposal {
-    float *parameters, *exp_avg, *exp_avg_sq; /* NULL: updates are made in place */
-    int64_t updates;                          /* the counter that goes with them */
-    fb_view *views;                           /* [3 n] of guard.state, with this memory */
+    adamw_state state; /* parameters NULL: updates are made in place */
+    int64_t updates;   /* the counter that goes with them */
+    fb_view *views;    /* [3 n] of guard.state, with this memory */
 } proposal;
 
 /* 0; -1 when memory is short. After guard_open. */
@@ -22,6 +22,6 @@ void proposal_close(proposal *p);
 /* What an update with these numbers makes of the state. numbers NULL: the state as it is, from a rank
  * that leaves the update out. */
 void proposal_make(proposal *p, const gpt_model *model, const adamw *optimizer, const adamw_numbers *numbers);
-void proposal_put_in_place(const proposal *p, gpt_model *model, adamw *optimizer);
+void proposal_put_in_place(const proposal *p, const gpt_model *model, adamw *optimizer);
 
 #endif

@@ -266,7 +266,7 @@ static void guarded_apply(trainer *t, int64_t step, const adamw_numbers *numbers
     guard *g = &t->guard;
     fb_error err = {0};
     must(t, fb_step_apply(g->run, &err), &err);
-    if (t->proposal.parameters) {
+    if (t->proposal.state.parameters) {
         proposal_put_in_place(&t->proposal, t->model, &t->optimizer);
     } else {
         update(t, step, numbers);
@@ -301,7 +301,7 @@ void step_guarded(trainer *t, int64_t step, outcome *out)
         finding_report_norm(t);
         guarded_vote(t, step, &verdict, out);
     }
-    if (verdict.action == FB_PROCEED && t->proposal.parameters) guarded_proposal(t, step, &numbers, &verdict, out);
+    if (verdict.action == FB_PROCEED && t->proposal.state.parameters) guarded_proposal(t, step, &numbers, &verdict, out);
     if (verdict.action == FB_PROCEED) guarded_apply(t, step, &numbers);
     must(t, fb_step_end(g->run, &result, &err), &err);
     if (verdict.action != FB_PROCEED) incident(t, step, &verdict, out);

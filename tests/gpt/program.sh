@@ -278,6 +278,11 @@ drifted_replicas_halt() {
         disagrees 4 8 replicas $fault --replica-period 4 && tells drift 'the parameters of rank 1 differ from those of the other 3' ||
             return 1
     done
+    [ -z "$tool" ] && return
+    "$tool" export --jsonl exported drift/* >out 2>&1 || { cat out; return 1; }
+    # Equal on entry to step 4 on all of them, and not on entry to step 8.
+    [ "$(grep '"step":4,"moment":"replicas","equal":true' exported | wc -l)" = 4 ] &&
+        [ "$(grep '"step":8,"moment":"replicas","equal":false' exported | wc -l)" = 4 ] || { grep moment exported; return 1; }
 }
 
 scales_that_differ_halt() {

@@ -98,6 +98,45 @@ static void test_optim__stages_come_to_the_bits_of_the_fused_update(void **state
     compare(PRECISION_FP16);
 }
 
+/* Beside the state: the bits of an update in place, and the state stays what it was. */
+static void beside(precision moments)
+{
+    gpt_model *here = small_model(), *there = small_model();
+    adamw a = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = 1.0}, b = a;
+    size_t n = here->parameter_count, bytes = n * sizeof(float);
+    adamw_state to = {calloc(n, sizeof(float)), calloc(n, sizeof(float)), calloc(n, sizeof(float))};
+    assert_true(to.parameters && to.exp_avg && to.exp_avg_sq);
+    assert_int_equal(adamw_open(&a, n), 0);
+    assert_int_equal(adamw_open(&b, n), 0);
+    fill(here, &a);
+    fill(there, &b);
+    adamw_numbers numbers = adamw_numbers_of(&a, 1e-3, 0.25);
+    numbers.moments = moments;
+    adamw_write(there, (adamw_state){there->parameters, b.exp_avg, b.exp_avg_sq}, to, &numbers);
+    assert_memory_equal(there->parameters, here->parameters, bytes);
+    assert_memory_equal(b.exp_avg, a.exp_avg, bytes);
+    assert_memory_equal(b.exp_avg_sq, a.exp_avg_sq, bytes);
+    adamw_update_with(&a, here, &numbers);
+    assert_memory_not_equal(there->parameters, here->parameters, bytes);
+    assert_memory_equal(to.parameters, here->parameters, bytes);
+    assert_memory_equal(to.exp_avg, a.exp_avg, bytes);
+    assert_memory_equal(to.exp_avg_sq, a.exp_avg_sq, bytes);
+    free(to.parameters);
+    free(to.exp_avg);
+    free(to.exp_avg_sq);
+    adamw_close(&a);
+    adamw_close(&b);
+    gpt_close(here);
+    gpt_close(there);
+}
+
+static void test_optim__an_update_beside_the_state_has_the_bits_of_one_in_place(void **state)
+{
+    (void)state;
+    beside(PRECISION_FP32);
+    beside(PRECISION_FP16);
+}
+
 /* 1e-8 is below what fp16 has: a parameter without a gradient divides 0 by 0, and by 1e-8 in FP32. */
 static void test_optim__an_epsilon_that_the_format_does_not_have_is_zero(void **state)
 {
@@ -177,6 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_optim__stages_come_to_the_bits_of_the_fused_update),
+        cmocka_unit_test(test_optim__an_update_beside_the_state_has_the_bits_of_one_in_place),
         cmocka_unit_test(test_optim__an_epsilon_that_the_format_does_not_have_is_zero),
         cmocka_unit_test(test_data__only_the_window_that_is_left_out_changes),
         cmocka_unit_test(test_data__nothing_that_is_left_is_an_error_and_no_endless_search),
