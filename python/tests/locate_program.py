@@ -197,7 +197,7 @@ class Locator:
                         RULES[result.rule], result.cause_class.decode(), result.sentence.decode(), result.reproduced, result.tried,
                         bool(result.faithful), result.persists,
                         list(result.rows[:result.rows_needed]) if result.rows_needed else [], result.candidates,
-                        result.replays, err.message.decode())
+                        result.replays, result.later, err.message.decode())
         self.lib.fb_locate_release(ctypes.byref(result))
         return found
 
@@ -218,6 +218,7 @@ class Located(typing.NamedTuple):
     rows: list
     candidates: int
     replays: int
+    later: int
     message: str
 
     def same_as(self, other):

@@ -1,7 +1,8 @@
 """Random programs of torch: views, operators in place, values that arise, pass, are swallowed and are written over.
 
-Everything is elementwise or moves elements, so the truth can be carried along element by element: beside each tensor goes another of
-the same layout that says, as bits, which instructions made this element bad (0: it is finite). What moves the one moves the other.
+Everything is elementwise or moves elements, so the truth can be carried along element by element: beside each tensor goes another
+of the same layout that says, as bits, which instructions made this element bad (0: it is finite). What moves the one moves the
+other.
 """
 import random
 
@@ -112,7 +113,7 @@ def truth(made, inputs):
 
 
 def draw(seed):
-    """A program that goes wrong, and the numbers of the operators to blame; None where nothing does, or where chains do not tell."""
+    """A program that goes wrong, and the operators to blame by their numbers; None where none does, or where chains do not tell."""
     rng = random.Random(seed)
     made = instructions(rng)
     inputs = [torch.tensor([rng.choice(VALUES) for _ in range(SIZE)]) for _ in range(TENSORS)]

@@ -41,7 +41,7 @@ class Op(ctypes.Structure):
 class Request(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint32), ("purpose", ctypes.c_int32), ("number", ctypes.c_uint32), ("as_rank", ctypes.c_int32),
                 ("precision", ctypes.c_char_p), ("rows", ctypes.POINTER(ctypes.c_uint32)), ("row_count", ctypes.c_uint32),
-                ("column_count", ctypes.c_uint32), ("keep", ctypes.POINTER(ctypes.c_uint8))]
+                ("column_count", ctypes.c_uint32), ("keep", ctypes.POINTER(ctypes.c_uint8)), ("rows_rank", ctypes.c_int32)]
 
 
 class Rerun(ctypes.Structure):
@@ -65,7 +65,8 @@ class Config(ctypes.Structure):
                    ("rows", ctypes.c_uint32), ("columns", ctypes.c_uint32), ("sample_ids", ctypes.c_void_p),
                    ("step", ctypes.c_int64), ("first_step_of_attempt", ctypes.c_int32), ("reserved", ctypes.c_uint32),
                    ("ctx", ctypes.c_void_p), ("replay", REPLAY_FN), ("rerun", RERUN_FN), ("max", ctypes.c_void_p),
-                   ("differences", ctypes.c_void_p), ("difference_count", ctypes.c_uint32), ("reserved2", ctypes.c_uint32)])
+                   ("differences", ctypes.c_void_p), ("difference_count", ctypes.c_uint32), ("finding_injected", ctypes.c_int32),
+                   ("run_id", ctypes.c_char_p), ("case_id", ctypes.c_char_p)])
 
 
 class Result(ctypes.Structure):
@@ -76,7 +77,7 @@ class Result(ctypes.Structure):
                 + [("nanoseconds", ctypes.c_uint64), ("module", ctypes.c_char * 128), ("op", ctypes.c_char * 64),
                    ("tensor", ctypes.c_char * 128), ("source", ctypes.c_char * 256), ("cause_class", ctypes.c_char * 48),
                    ("sentence", ctypes.c_char * 1024), ("rows", ctypes.POINTER(ctypes.c_uint32)),
-                   ("keep", ctypes.POINTER(ctypes.c_uint8))])
+                   ("keep", ctypes.POINTER(ctypes.c_uint8)), ("rows_rank", ctypes.c_int32), ("later", ctypes.c_uint32)])
 
 
 def load(path):

@@ -203,7 +203,7 @@ class Tape(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        written = written_leaves(func, args, kwargs, leaves)
+        written = written_leaves(func, args, kwargs)
         name = func._schema.name.split("::")[-1]
         blind = set(written) if name in OVERWRITES or "out" in kwargs else set()
         inputs, flags, kept, scalars = [], [], [], []
@@ -254,18 +254,18 @@ class Tape(TorchDispatchMode):
         self.op("site", [self.read(tensor).number], [(tensor, name, 0)], Kept(), module=module, boundary=boundary)
 
 
-def written_leaves(func, args, kwargs, leaves):
-    """Indices of the leaves that the operator writes to, by its schema."""
-    found = []
-    for i, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        given = kwargs.get(argument.name) if argument.name in kwargs else args[i] if i < len(args) else None
-        found += [t for t in pytree.tree_leaves(given) if isinstance(t, torch.Tensor)]
+def written_leaves(func, args, kwargs):
+    """Indices of the leaves that the operator writes to, by its schema: by their place, for x.copy_(x) reads what it writes."""
+    writes = {argument.name for argument in func._schema.arguments if argument.alias_info and argument.alias_info.is_write}
     # The schema of this one says nothing of the statistics that it moves.
     if func._schema.name == "aten::native_batch_norm" and args[5]:
-        found += [t for t in args[3:5] if t is not None]
-    return [i for i, leaf in enumerate(leaves) if any(leaf is t for t in found)]
+        writes |= {"running_mean", "running_var"}
+    found, at = [], 0
+    for name, given in list(zip((argument.name for argument in func._schema.arguments), args)) + list(kwargs.items()):
+        leaves = pytree.tree_leaves(given)
+        found += [at + i for i, leaf in enumerate(leaves) if name in writes and isinstance(leaf, torch.Tensor)]
+        at += len(leaves)
+    return found
 
 
 def mask_of(name, leaves, flags):
