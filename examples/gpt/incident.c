@@ -147,6 +147,8 @@ static void locate_from(trainer *t, const replay_start *start, const fb_verdict 
     config.sample_ids = start->batch->offsets + (size_t)start->finding.micro_step * start->batch->rows;
     config.first_step_of_attempt = first_step(t, start->step);
     config.finding_injected = located_planted(t, folder);
+    config.run_id = run_id_of(t);
+    config.case_id = verdict->case_id;
     status = fb_locate_run(&config, &result, &err);
     if (err.message[0]) fprintf(stderr, "firstbad-gpt: rank %d: locate: %s\n", t->rank, err.message);
     if (status == FB_OK && result.rows_needed && result.rows && t->options.locate & LOCATE_BUNDLE) {

@@ -21,7 +21,7 @@ static int tell(const trainer *t, int code, const fb_error *err)
     return code;
 }
 
-static int run(trainer *t, captured *c, const fb_replay_wanted *wanted)
+static int run(trainer *t, captured *c, const fb_bundle *bundle, const fb_replay_wanted *wanted)
 {
     fb_locate_result result = FB_LOCATE_RESULT_INIT;
     fb_locate_config config;
@@ -44,6 +44,8 @@ static int run(trainer *t, captured *c, const fb_replay_wanted *wanted)
     config.finding_injected = located_planted(t, folder);
     config.differences = c->difference;
     config.difference_count = c->difference_count;
+    config.run_id = fb_bundle_run_id(bundle);
+    config.case_id = fb_bundle_case_id(bundle);
     status = fb_locate_run(&config, &result, &err);
     if (status != FB_OK || err.message[0]) (void)tell(t, 1, &err);
     if (status == FB_OK && c->start.rank == (result.owner >= 0 ? result.owner : c->start.finding.rank)) {
@@ -89,7 +91,7 @@ int replay_main(trainer *t, const fb_replay_wanted *wanted)
         goto done;
     }
     status = read_all(t, &c, bundle);
-    if (!status) status = run(t, &c, wanted);
+    if (!status) status = run(t, &c, bundle, wanted);
 done:
     capture_free(&c);
     gpt_close(t->model);

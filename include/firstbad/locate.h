@@ -209,11 +209,14 @@ typedef struct fb_locate_config {
     const char *const *differences;
     uint32_t difference_count;
     int32_t finding_injected; /* 1: the guard planted it (first_bad.json: "injected"), which no replay does again */
+    /* What locate.json is of. NULL: taken from `folder` where that is RUN/cases/CASE or lies below it, else unknown. A folder may
+       have been renamed, so a trainer that knows them (fb_run_folder, fb_verdict, fb_bundle_run_id) says them. */
+    const char *run_id, *case_id;
 } fb_locate_config;
 #define FB_LOCATE_CONFIG_INIT                                                                                                     \
     {                                                                                                                             \
         sizeof(fb_locate_config), 0, 0, 1, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, 0, 0, NULL, 0, 0, 0, NULL, NULL, \
-            NULL, NULL, NULL, 0, 0                                                                                                \
+            NULL, NULL, NULL, 0, 0, NULL, NULL                                                                                    \
     }
 
 /* What is concluded about the place. Numbers as in src/search/bisect.h. */

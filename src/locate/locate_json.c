@@ -39,23 +39,41 @@ static void links(fb_json *json, const char *key, const fb_witness_place *places
     fb_json_array_end(json);
 }
 
-/* The names that follow RUN/cases/CASE in a path; anything else has neither. */
-static void run_and_case(fb_json *json, const char *folder)
+typedef struct folder_names {
+    const char *run, *of_case;
+    size_t run_bytes, case_bytes; /* 0: unknown */
+} folder_names;
+
+/* The names in a path RUN/cases/CASE, or below it; anything else has neither. */
+static folder_names names_in(const char *folder)
 {
-    const char *cases = NULL, *run, *end;
-    for (const char *at = strstr(folder, "/cases/"); at; at = strstr(at + 1, "/cases/")) cases = at;
-    if (!cases || cases == folder || !cases[strlen("/cases/")]) {
-        fb_json_key_null(json, "run_id");
-        fb_json_key_null(json, "case");
-        return;
-    }
-    for (run = cases; run > folder && run[-1] != '/';) run--;
-    fb_json_key(json, "run_id");
-    fb_json_string_bytes(json, run, (size_t)(cases - run));
-    run = cases + strlen("/cases/");
-    end = strchr(run, '/');
-    fb_json_key(json, "case");
-    fb_json_string_bytes(json, run, end ? (size_t)(end - run) : strlen(run));
+    static const char between[] = "/cases/";
+    const char *cases = NULL, *end;
+    folder_names names = {NULL, NULL, 0, 0};
+    for (const char *at = strstr(folder, between); at; at = strstr(at + 1, between)) cases = at;
+    if (!cases || cases == folder || !cases[strlen(between)]) return names;
+    for (names.run = cases; names.run > folder && names.run[-1] != '/';) names.run--;
+    names.run_bytes = (size_t)(cases - names.run);
+    names.of_case = cases + strlen(between);
+    end = strchr(names.of_case, '/');
+    names.case_bytes = end ? (size_t)(end - names.of_case) : strlen(names.of_case);
+    return names;
+}
+
+static void key_name(fb_json *json, const char *key, const char *given, const char *other, size_t other_bytes)
+{
+    fb_json_key(json, key);
+    if (given && given[0]) fb_json_string(json, given);
+    else if (other_bytes) fb_json_string_bytes(json, other, other_bytes);
+    else fb_json_null(json);
+}
+
+/* What the caller says wins: the folder may be a copy, or have been renamed. */
+static void run_and_case(fb_json *json, const fb_locate_config *config)
+{
+    folder_names names = names_in(config->folder);
+    key_name(json, "run_id", config->run_id, names.run, names.run_bytes);
+    key_name(json, "case", config->case_id, names.of_case, names.case_bytes);
 }
 
 /* ---- the parts, in their order ----------------------------------------------------------------------------------------------- */
@@ -306,7 +324,7 @@ static void document(fb_json *json, const fb_locate_doc *doc, const fb_evidence 
     const fb_witness *w = doc->witness;
     fb_json_object_begin(json);
     fb_json_key_string(json, "schema", "firstbad.locate/1");
-    run_and_case(json, c->folder);
+    run_and_case(json, c);
     fb_json_key_int(json, "step", c->step);
     fb_json_key_int(json, "world", c->world);
     fb_json_key_int(json, "rank", c->rank);

@@ -369,6 +369,36 @@ static fb_status member(fb_reading *r, const char *key, void *of, int *known)
     return FB_OK;
 }
 
+static fb_status more(fb_error *err, const char *part, const char *whole, uint64_t a, uint64_t b)
+{
+    return fb_fail(err, FB_E_CORRUPT, "locate.json: \"%s\" is %llu, and \"%s\" %llu", part, (unsigned long long)a, whole,
+                   (unsigned long long)b);
+}
+
+/* A part that is larger than its whole: whoever wrote that counted nothing. */
+static fb_status counts(const fb_locate_file *f, fb_error *err)
+{
+    uint64_t tokens = (uint64_t)f->minimise.rows_needed * f->minimise.columns;
+    if (f->replay.reproduced > f->replay.tried) return more(err, "reproduced", "attempts", f->replay.reproduced, f->replay.tried);
+    if (f->replay.other_bad > f->replay.other_tried)
+        return more(err, "other_ranks.bad", "other_ranks.tried", f->replay.other_bad, f->replay.other_tried);
+    if (f->minimise.rows_needed > f->minimise.rows)
+        return more(err, "rows_needed", "rows", f->minimise.rows_needed, f->minimise.rows);
+    if (f->minimise.kept_count > f->minimise.rows_needed)
+        return more(err, "rows_kept", "rows_needed", f->minimise.kept_count, f->minimise.rows_needed);
+    if (f->minimise.sample_count > f->minimise.rows_needed)
+        return more(err, "sample_ids", "rows_needed", f->minimise.sample_count, f->minimise.rows_needed);
+    if (f->minimise.tokens_needed > tokens)
+        return more(err, "tokens_needed", "rows_needed x columns", f->minimise.tokens_needed, tokens);
+    for (uint32_t i = 0; i < f->minimise.kept_count; i++) {
+        if (f->minimise.rows_kept[i] >= f->minimise.rows)
+            return more(err, "rows_kept", "rows", f->minimise.rows_kept[i], f->minimise.rows);
+    }
+    if (f->location.elements && f->location.bad > f->location.elements)
+        return more(err, "bad", "elements", f->location.bad, f->location.elements);
+    return FB_OK;
+}
+
 static void unknowns(fb_locate_file *f)
 {
     memset(f, 0, sizeof *f);
@@ -392,6 +422,7 @@ fb_status fb_locate_parse(fb_locate_file *out, const void *bytes, size_t count, 
     if (status == FB_OK && !r.has_schema)
         status = fb_fail_at(err, 0, "locate.json: it names no schema; expected firstbad.locate/1");
     if (status == FB_OK && !r.has_found) status = fb_fail_at(err, 0, "locate.json: \"found\" is missing");
+    if (status == FB_OK) status = counts(out, err);
     if (status != FB_OK) fb_locate_file_release(out);
     return status;
 }

@@ -88,6 +88,57 @@ static void test_locate_json__what_was_concluded_first_is_never_replaced(void **
     os_sim_free(sim);
 }
 
+/* A case that was copied elsewhere is replayed into a folder that says nothing, or something else. */
+static void test_locate_json__run_and_case_are_those_that_the_trainer_says(void **state)
+{
+    static const char *const folders[] = {"/out", "/runs/renamed/cases/kept/replays/001"};
+    (void)state;
+    /* At the end of the struct: programs that were built before set `size` too small, and are told. */
+    assert_int_equal(offsetof(fb_locate_config, case_id) + sizeof(const char *), sizeof(fb_locate_config));
+    for (size_t i = 0; i < 2; i++) {
+        for (int said = 0; said < 2; said++) {
+            os_sim *sim = os_sim_new();
+            one_location l;
+            fb_locate_file f;
+            make_location(&l, folders[i]);
+            l.config.run_id = said ? "r\"1" : NULL;
+            l.config.case_id = said ? "a1-000412" : "";
+            assert_int_equal(fb_os_mkdirs(os_sim_os(sim), folders[i], NULL), FB_OK);
+            assert_int_equal(fb_locate_write(os_sim_os(sim), &l.doc, &err), FB_OK);
+            assert_int_equal(fb_locate_read(&f, os_sim_os(sim), folders[i], &err), FB_OK);
+            assert_string_equal(f.run_id, said ? "r\"1" : i ? "renamed" : "");
+            assert_string_equal(f.case_id, said ? "a1-000412" : i ? "kept" : "");
+            fb_locate_file_release(&f);
+            os_sim_free(sim);
+        }
+    }
+}
+
+static void test_locate_json__a_part_larger_than_its_whole_is_refused(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } files[] = {
+        {"\"replay\": {\"attempts\": 3, \"reproduced\": 4}", "\"reproduced\" is 4, and \"attempts\" 3"},
+        {"\"replay\": {\"reproduced\": 1}", "\"reproduced\" is 1, and \"attempts\" 0"},
+        {"\"replay\": {\"other_ranks\": {\"bad\": 4, \"tried\": 3}}", "\"other_ranks.bad\" is 4"},
+        {"\"minimise\": {\"state\": \"minimal\", \"rows\": 2, \"columns\": 4, \"rows_needed\": 3}", "\"rows_needed\" is 3"},
+        {"\"minimise\": {\"rows\": 2, \"columns\": 4, \"rows_needed\": 1, \"rows_kept\": [0, 1]}", "\"rows_kept\" is 2"},
+        {"\"minimise\": {\"rows\": 2, \"columns\": 4, \"rows_needed\": 1, \"rows_kept\": [2]}", "\"rows_kept\" is 2"},
+        {"\"minimise\": {\"rows\": 2, \"columns\": 4, \"rows_needed\": 1, \"sample_ids\": [7, 8]}", "\"sample_ids\" is 2"},
+        {"\"minimise\": {\"rows\": 2, \"columns\": 4, \"rows_needed\": 1, \"tokens_needed\": 5}", "\"tokens_needed\" is 5"},
+        {"\"location\": {\"bad\": 5, \"elements\": 4}", "\"bad\" is 5, and \"elements\" 4"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char text[512];
+        fb_locate_file f;
+        (void)snprintf(text, sizeof text, "{\"schema\": \"firstbad.locate/1\", \"found\": \"undecided\", %s}", files[i].text);
+        assert_int_equal(fb_locate_parse(&f, text, strlen(text), &err), FB_E_CORRUPT);
+        if (!strstr(err.message, files[i].says)) fail_msg("'%s' does not say '%s'", err.message, files[i].says);
+    }
+}
+
 static void test_locate_json__little_can_be_known_and_is_null(void **state)
 {
     os_sim *sim = os_sim_new();
@@ -393,6 +444,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_locate_json__what_is_written_is_what_is_read),
         cmocka_unit_test(test_locate_json__what_was_concluded_first_is_never_replaced),
+        cmocka_unit_test(test_locate_json__run_and_case_are_those_that_the_trainer_says),
+        cmocka_unit_test(test_locate_json__a_part_larger_than_its_whole_is_refused),
         cmocka_unit_test(test_locate_json__little_can_be_known_and_is_null),
         cmocka_unit_test(test_locate_json__an_interval_has_ends_and_no_name),
         cmocka_unit_test(test_locate_json__numbers_that_are_none_are_text),
