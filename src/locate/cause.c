@@ -213,12 +213,23 @@ static int look_at(fb_look *look)
     return 1;
 }
 
+/* A value that is too large becomes an infinity of its own sign. */
+static int other_sign(const fb_look *look)
+{
+    return (look->w->bad_kind == FB_KIND_POS_INF && look->cause->value < 0.0) ||
+           (look->w->bad_kind == FB_KIND_NEG_INF && look->cause->value > 0.0);
+}
+
 static void contradictions(fb_look *look)
 {
     fb_cause *cause = look->cause;
     if (cause->rule == FB_RULE_RANGE && look->format == FB_F16 && cause->format_needed && look->facts->persists == 1) {
         FB_EXPLAIN(cause,
                    " A replay of the whole step in FP32 shows the finding as well, so the format is not all there is to it.");
+        cause->certain = 0;
+    }
+    if (cause->rule == FB_RULE_RANGE && other_sign(look)) {
+        FB_EXPLAIN(cause, " The result has the other sign, so the size of that value is not all there is to it.");
         cause->certain = 0;
     }
     if (look->facts->found == FB_LOCATED_SET) {
@@ -246,7 +257,7 @@ static void decide(fb_look *look)
     named = fb_domain_of(look);
     if (!known) {
         known = !named && (fb_value_of(look, &value) || look->has_terms);
-        if (known && look->has_terms) value = look->terms.sum * look->terms.scale;
+        if (known && look->has_terms) value = fb_terms_value(&look->terms);
         look->exact = value;
     }
     if (named && (!known || look->domain.what == FB_DOMAIN_INDEX || look->domain.what == FB_DOMAIN_FULL_ROW) &&

@@ -261,8 +261,9 @@ void fb_class_of_nothing(fb_look *look)
 {
     const fb_cause_facts *facts = look->facts;
     uint64_t row;
+    int known = fb_inner_known(look);
     look->cause->rule = FB_RULE_NONE;
-    FB_EXPLAIN(look->cause, " Nothing that such an operator computes on the way leaves the format either.");
+    if (known) FB_EXPLAIN(look->cause, " Nothing that such an operator computes on the way leaves the format either.");
     if (look->kind == FB_OP_COLLECTIVE || (look->w->op_flags & FB_TAPE_COLLECTIVE)) {
         if (look->w->ranks_bad == 1 && facts->world > 1) {
             FB_EXPLAIN(look->cause, " Only 1 of %d ranks received it, so it was damaged on its way to that rank or in its memory.",
@@ -271,7 +272,9 @@ void fb_class_of_nothing(fb_look *look)
         } else {
             FB_EXPLAIN(look->cause,
                        " The collective itself gave another number than the sum of what the ranks sent: a race on its buffer, "
-                       "or a fault of transport.");
+                       "or a fault of transport.%s",
+                       facts->world > 2 ? " Or a sum over some of the ranks left the format, which the sum over all does not."
+                                        : "");
             is(look, FB_CAUSE_COLLECTIVE_RACE, 0);
         }
     } else if (facts->other_ranks_tried > 0 && facts->other_ranks_bad == 0) {
@@ -290,6 +293,10 @@ void fb_class_of_nothing(fb_look *look)
                    facts->other_ranks_bad > 0
                        ? " The other ranks come to the same with that batch, so it is the kernel and not one device."
                        : " No other rank ran the same batch, so a fault of this device is not ruled out.");
-        is(look, FB_CAUSE_KERNEL_BUG, facts->other_ranks_bad > 0);
+        if (!known)
+            FB_EXPLAIN(look->cause,
+                       " What such an operator computes on the way is not known here: a number inside of it that leaves the format "
+                       "is not ruled out.");
+        is(look, FB_CAUSE_KERNEL_BUG, known && facts->other_ranks_bad > 0);
     }
 }

@@ -327,7 +327,7 @@ static int beyond(fb_look *look)
     double value;
     int made = fb_value_of(look, &value);
     if (!made && look->has_terms && !look->terms.zero_times_inf && fb_json_is_number(look->terms.largest)) {
-        value = look->terms.sum;
+        value = look->terms.sum; /* of a norm, the squares */
         made = 1;
     }
     return made && fb_number_is_inf(value) && found(look, FB_DOMAIN_BEYOND, -1, look->at, value);
@@ -368,7 +368,7 @@ static int backward_value(const fb_look *look, double *value)
 
 int fb_value_of(const fb_look *look, double *value)
 {
-    double a, b;
+    double a, b, alpha;
     uint64_t at;
     int32_t input;
     if (look->backward) return backward_value(look, value);
@@ -385,7 +385,10 @@ int fb_value_of(const fb_look *look, double *value)
     case FB_OP_POW: break;
     default: return 0;
     }
-    if (!second(look, 0, &b, &at, &input) || !fb_json_is_number(b)) return 0;
+    if (look->w->input_count > 2 || !second(look, 0, &b, &at, &input) || !fb_json_is_number(b)) return 0;
+    /* PyTorch adds alpha times the second. */
+    if (look->w->input_count == 2 && (look->kind == FB_OP_ADD || look->kind == FB_OP_SUB) && fb_op_number(look->w, "alpha", &alpha))
+        b *= alpha;
     switch (look->kind) {
     case FB_OP_ADD: *value = a + b; return 1;
     case FB_OP_SUB: *value = a - b; return 1;

@@ -10,10 +10,8 @@
 /* Kernels add up in FP32, some in the format of the result. *in gets the format that x leaves; the narrower one is not certain. */
 static int leaves(fb_look *look, double x, int32_t *in)
 {
-    if (!fb_json_is_number(x) || !fb_number_fits(FB_F32, x)) {
-        *in = FB_F32;
-        return look->format != FB_F64;
-    }
+    *in = look->format == FB_F64 ? FB_F64 : FB_F32;
+    if (!fb_number_fits(*in, x)) return 1;
     *in = look->format;
     if (fb_number_fits(look->format, x)) return 0;
     look->cause->certain = 0;
@@ -34,6 +32,12 @@ static int say_inner(fb_look *look, const char *what, double x, int32_t in)
     return 1;
 }
 
+/* Arithmetic alone would come to the same there. */
+static int others_stay_finite(const fb_look *look)
+{
+    return look->facts->other_ranks_tried > 0 && look->facts->other_ranks_bad == 0;
+}
+
 static int sums(fb_look *look)
 {
     const fb_terms *t = &look->terms;
@@ -47,6 +51,15 @@ static int sums(fb_look *look)
         FB_EXPLAIN(look->cause, " The whole sum of %llu terms is %s; after %llu of them it stands at %s.",
                    (unsigned long long)t->count, fb_number_text(sum, t->sum), (unsigned long long)t->partial_after,
                    fb_number_text(partial, t->partial));
+        return 1;
+    }
+    /* Lanes and blocks of a kernel add up in an order of their own. */
+    over = t->above >= -t->below ? t->above : t->below;
+    if (!others_stay_finite(look) && leaves(look, over, &in)) {
+        look->cause->certain = 0;
+        (void)say_inner(look, over > 0.0 ? "the sum of all terms above 0" : "the sum of all terms below 0", over, in);
+        FB_EXPLAIN(look->cause, " The whole sum of %llu terms is %s, and comes through that number in some order of additions.",
+                   (unsigned long long)t->count, fb_number_text(sum, t->sum));
         return 1;
     }
     /* Rounding of each addition, at most half a step of the format in which it is made. */
@@ -123,6 +136,33 @@ static int elements(fb_look *look)
         return 2;
     }
     return 0;
+}
+
+int fb_inner_known(const fb_look *look)
+{
+    if (look->has_terms) return 1;
+    switch (look->kind) {
+    case FB_OP_COPY:
+    case FB_OP_MUL:
+    case FB_OP_DIV:
+    case FB_OP_EXP:
+    case FB_OP_LOG:
+    case FB_OP_LOG1P:
+    case FB_OP_SQRT:
+    case FB_OP_RSQRT:
+    case FB_OP_SIGMOID:
+    case FB_OP_GELU: return 1;
+    case FB_OP_ADD: /* of more than two there is a sum on the way */
+    case FB_OP_SUB: return !look->backward && look->w->input_count <= 2;
+    case FB_OP_RECIPROCAL:
+    case FB_OP_SQUARE:
+    case FB_OP_DROPOUT:
+    case FB_OP_EMBEDDING:
+    case FB_OP_SOFTMAX:
+    case FB_OP_LOG_SOFTMAX:
+    case FB_OP_LAYER_NORM: return !look->backward;
+    default: return 0;
+    }
 }
 
 int fb_inner_of(fb_look *look)

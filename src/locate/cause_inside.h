@@ -50,6 +50,7 @@ enum {
     FB_OP_MATMUL,
     FB_OP_NLL,
     FB_OP_ADDCDIV, /* x + value * a / b */
+    FB_OP_COPY,    /* gives some of what it reads, as it is, its opposite, or 0 */
     FB_OP_EMPTY,   /* gives memory that nobody has written */
     FB_OP_COLLECTIVE
 };
@@ -93,6 +94,8 @@ typedef struct fb_terms {
     uint64_t largest_at;         /* which term it is */
     double partial;              /* the partial sum of largest magnitude, term after term */
     uint64_t partial_after;      /* after so many terms */
+    double above, below;         /* sums of the terms above 0 and below it: no partial sum in any order is farther from 0 */
+    int32_t root;                /* 1: the operator's value is the root of the sum */
     int32_t products;            /* 1: of two factors; 2: squares; 0: numbers */
     int32_t zero_times_inf;      /* a term is 0 * Inf */
     const fb_witness_tensor *x, *y;
@@ -156,6 +159,8 @@ int32_t fb_operand_integers(const fb_witness *w);
 /* "[1, 4, 0]" of a flat index. Returns out. */
 const char *fb_place_text(char *out, size_t room, const fb_witness_tensor *tensor, uint64_t at);
 
+/* The operator's value, from its terms. */
+double fb_terms_value(const fb_terms *terms);
 /* Fill look->terms. 1: the operator is such a sum, its parts were kept, and they add up to the exact value where that is known. */
 int fb_terms_of(fb_look *look);
 /* Fill look->domain. 1: something is outside of a domain. */
@@ -166,6 +171,8 @@ int fb_value_of(const fb_look *look, double *value);
  * too
    large; 2: it is rounding that carries the result over the limit, or a denominator to 0. */
 int fb_inner_of(fb_look *look);
+/* 1: what such an operator computes on the way is known, so that fb_inner_of has looked at all of it. */
+int fb_inner_known(const fb_look *look);
 
 /* ---- rules ------------------------------------------------------------------------------------------------------------------- */
 

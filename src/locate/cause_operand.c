@@ -101,7 +101,9 @@ static int is_of_samples(const fb_look *look)
     const char *name = look->out->name;
     int32_t boundary = look->w->place.boundary;
     if (boundary != FB_FORWARD && boundary != FB_LOSS && boundary != FB_LOCAL_GRAD) return 0;
-    if (look->backward && (look->kind == FB_OP_EMBEDDING || (look->kind != FB_OP_OTHER && look->w->bad_output > 0))) return 0;
+    if (look->backward &&
+        (look->kind == FB_OP_EMBEDDING || (look->kind != FB_OP_OTHER && look->kind != FB_OP_COPY && look->w->bad_output > 0)))
+        return 0;
     return strncmp(name, "grad.", 5) != 0 && !fb_text_has(name, "weight") && !fb_text_has(name, "bias");
 }
 

@@ -202,6 +202,8 @@ static void add(fb_terms *t, const dot *d)
         if ((left == 0.0 && fb_number_is_inf(right)) || (right == 0.0 && fb_number_is_inf(left))) t->zero_times_inf = 1;
         t->sum += term;
         t->absolute += fabs(term);
+        if (term > 0.0) t->above += term;
+        if (term < 0.0) t->below += term;
         if (before + i == 0 || fabs(term) > fabs(t->largest)) {
             t->largest = term;
             t->left = left;
@@ -235,6 +237,11 @@ static int within(const dot *d)
     return x < d->x->count && (!d->y || y < d->y->count) && (!d->extra || d->extra_at < d->extra->count);
 }
 
+double fb_terms_value(const fb_terms *terms)
+{
+    return terms->root && terms->sum >= 0.0 ? sqrt(terms->sum) : terms->sum * terms->scale;
+}
+
 int fb_terms_of(fb_look *look)
 {
     fb_terms t = {0};
@@ -244,7 +251,8 @@ int fb_terms_of(fb_look *look)
     if (norm_of_all(look, &t)) d.root = 1;
     else if (find(look, &d) && within(&d)) add(&t, &d);
     else return 0;
-    value = d.root && t.sum >= 0.0 ? sqrt(t.sum) : t.sum * t.scale;
+    t.root = d.root;
+    value = fb_terms_value(&t);
     /* Sums of FP64 in another order differ by some rounding of the magnitudes; a wrong layout differs by more than that. */
     if (look->exact_known && fb_json_is_number(look->exact) && fb_json_is_number(value)) {
         double room = (d.root ? fabs(value) : t.absolute * t.scale) * 1e-9;
