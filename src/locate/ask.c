@@ -104,10 +104,17 @@ void fb_locate_saw(fb_locate *l, uint32_t tensor, int32_t seen)
     else *known = (uint8_t)seen;
 }
 
+int32_t fb_locate_of_finding(const fb_locate *l, int32_t seen)
+{
+    int32_t kind = l->config->finding_kind;
+    int mask = l->finding != FB_FLOW_NONE && (l->row.flow_flags[l->finding] & FB_FLOW_MASK);
+    return seen == FB_SEEN_NEG_INF && mask && (kind == FB_KIND_NAN || kind == FB_KIND_POS_INF) ? FB_SEEN_FINITE : seen;
+}
+
 /* The finding is one rank's: the same tensor may be bad on others for reasons of their own. */
 fb_status fb_locate_count_finding(fb_locate *l, int32_t seen, fb_error *err)
 {
-    int32_t of_rank = l->ranks.rank == l->config->finding_rank ? seen : FB_SEEN_NOT;
+    int32_t of_rank = l->ranks.rank == l->config->finding_rank ? fb_locate_of_finding(l, seen) : FB_SEEN_NOT;
     fb_status status = fb_ranks_max(&l->ranks, &of_rank, 1, err);
     if (status != FB_OK || of_rank == FB_SEEN_UNTESTABLE || of_rank == FB_SEEN_NOT) return status;
     l->tried++;

@@ -47,6 +47,7 @@ static fb_status take_row(fb_locate *l, const fb_tape *tape, fb_error *err)
         return fb_fail(err, FB_E_NOMEM, "locate: no memory for what is seen of %zu tensors", tensors);
     if (tensors) memcpy(l->first_seen, tape->seen, tensors);
     l->finding = tape->finding_id != FB_FLOW_NONE ? tape->finding_id : tape->finding_near;
+    if (l->finding != FB_FLOW_NONE) l->first_seen[l->finding] = (uint8_t)fb_locate_of_finding(l, l->first_seen[l->finding]);
     mark_far(l);
     return FB_OK;
 }
@@ -142,8 +143,10 @@ static fb_status play_question(fb_locate *l, const fb_question *question, fb_err
     for (uint32_t i = 0; i < question->count; i++) fb_locate_want(l, &tape, question->tensors[i], FB_WANT_LOOK);
     status = fb_locate_play(l, &tape, &request, &played, err);
     l->result->search_replays++;
-    for (uint32_t i = 0; i < question->count && status == FB_OK; i++)
+    for (uint32_t i = 0; i < question->count && status == FB_OK; i++) {
         l->answers[i] = played == FB_PLAYED ? fb_tape_saw(&tape, question->tensors[i]) : FB_SEEN_UNTESTABLE;
+        if (question->tensors[i] == l->finding) l->answers[i] = fb_locate_of_finding(l, l->answers[i]);
+    }
     if (status == FB_OK && played == FB_PLAYED && asks_for_finding(l, question))
         status = fb_locate_count_finding(l, fb_tape_saw(&tape, l->finding), err);
     fb_tape_release(&tape);

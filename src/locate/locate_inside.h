@@ -91,6 +91,8 @@ __attribute__((format(printf, 2, 3))) void fb_locate_note(fb_locate *l, const ch
 int fb_locate_counts(const fb_locate *l, uint32_t tensor);
 /* Remember what this rank saw of a tensor in a search replay. */
 void fb_locate_saw(fb_locate *l, uint32_t tensor, int32_t seen);
+/* What was seen of the finding, as a finding: -Inf that may be intended there is not the NaN or +Inf that was found. */
+int32_t fb_locate_of_finding(const fb_locate *l, int32_t seen);
 /* One more look at the finding: counts k and n. Collective. */
 fb_status fb_locate_count_finding(fb_locate *l, int32_t seen, fb_error *err);
 

@@ -100,9 +100,10 @@ static int as_before(const fb_locate *l, const fb_tape *tape, uint32_t t)
     return fb_tape_saw(tape, t) == l->seen[t] && l->seen[t] != FB_SEEN_BAD && l->seen[t] != FB_SEEN_UNTESTABLE;
 }
 
-static int bad_again(const fb_tape *tape, uint32_t t)
+static int bad_again(const fb_locate *l, const fb_tape *tape, uint32_t t)
 {
     int32_t seen = fb_tape_saw(tape, t);
+    if (t == l->finding) seen = fb_locate_of_finding(l, seen);
     return seen == FB_SEEN_BAD || seen == FB_SEEN_NEG_INF;
 }
 
@@ -114,7 +115,7 @@ static int origin_holds(const fb_locate *l, const fb_tape *tape, const fb_origin
          origin->node != FB_FLOW_NONE && e < row->first[origin->node + 1]; e++) {
         if (!as_before(l, tape, row->inputs[e])) return 0;
     }
-    return origin->owner != l->ranks.rank || bad_again(tape, origin->tensor);
+    return origin->owner != l->ranks.rank || bad_again(l, tape, origin->tensor);
 }
 
 int fb_locate_holds(const fb_locate *l, const fb_tape *tape)
@@ -123,9 +124,9 @@ int fb_locate_holds(const fb_locate *l, const fb_tape *tape)
         if (l->origins[i].witnessed && !origin_holds(l, tape, &l->origins[i])) return 0;
     }
     for (uint32_t i = 0; i < l->chain_count; i++) {
-        if (l->chain[i].rank == l->ranks.rank && !bad_again(tape, l->chain[i].tensor)) return 0;
+        if (l->chain[i].rank == l->ranks.rank && !bad_again(l, tape, l->chain[i].tensor)) return 0;
     }
-    return l->ranks.rank != l->config->finding_rank || bad_again(tape, l->finding);
+    return l->ranks.rank != l->config->finding_rank || bad_again(l, tape, l->finding);
 }
 
 /* ---- the replay -------------------------------------------------------------------------------------------------------------- */

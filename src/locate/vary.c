@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/status.h"
 
 static fb_tape_finding finding_of(const fb_locate *l)
@@ -30,7 +31,7 @@ fb_status fb_locate_in_fp32(fb_locate *l, fb_error *err)
     fb_tape_release(&tape);
     if (status == FB_OK) status = fb_ranks_max(&l->ranks, &seen, 1, err);
     if (status != FB_OK || played != FB_PLAYED || seen == FB_SEEN_NOT || seen == FB_SEEN_UNTESTABLE) return status;
-    l->result->persists = seen != FB_SEEN_FINITE;
+    l->result->persists = fb_locate_of_finding(l, seen) != FB_SEEN_FINITE;
     return FB_OK;
 }
 
@@ -53,6 +54,43 @@ static int shows_here(const fb_locate *l, const fb_tape *tape)
         if (!finite_enough(l, tape, row->inputs[e])) return 0;
     }
     return 1;
+}
+
+/* A digest of the state that comes to the operator, or to the finding, on this rank. */
+static fb_status state_digest(const fb_locate *l, uint64_t *digest)
+{
+    const fb_row *row = &l->row;
+    uint32_t node = l->has_witness ? l->origins[0].node : row->producer[l->finding];
+    uint8_t *leads = fb_calloc((size_t)row->tensors, 1);
+    *digest = 0;
+    if (!leads) return FB_E_NOMEM;
+    leads[l->has_witness ? l->origins[0].tensor : l->finding] = 1;
+    for (uint32_t k = node == FB_FLOW_NONE ? 0 : node + 1; k-- > 0;) {
+        uint8_t way = 0;
+        for (uint32_t i = 0; i < row->node[k].output_count; i++) way |= leads[row->node[k].first_output + i];
+        for (uint64_t e = row->first[k]; way && e < row->first[k + 1]; e++) leads[row->inputs[e]] = 1;
+    }
+    for (uint32_t i = 0; i < row->entries; i++) {
+        uint32_t t = row->entry[i].tensor;
+        if (leads[t] && (row->flags[t] & FB_TAPE_STATE))
+            *digest = fb_hash64(&row->entry[i].hash, sizeof row->entry[i].hash, *digest);
+    }
+    fb_free(leads);
+    return FB_OK;
+}
+
+/* The batch and the random state are made alike by the replay. Where the state is not, the ranks do not compute the same, and what
+   the others come to tells nothing of a device. */
+static fb_status state_is_alike(fb_locate *l, int32_t *alike, fb_error *err)
+{
+    uint64_t digest;
+    fb_status status = state_digest(l, &digest);
+    if (status != FB_OK) status = fb_fail(err, FB_E_NOMEM, "locate: no memory for the ways to %u tensors", l->row.tensors);
+    status = fb_ranks_agree(&l->ranks, status, err);
+    if (status == FB_OK) status = fb_ranks_same(&l->ranks, digest, alike, err);
+    if (status == FB_OK && !*alike)
+        fb_locate_note(l, "the ranks do not hold the same state, so the batch was not tried on other ranks");
+    return status;
 }
 
 /* What comes out of a collective operator is the same everywhere, and says nothing of a rank. */
@@ -87,9 +125,12 @@ fb_status fb_locate_on_others(fb_locate *l, fb_error *err)
     fb_tape_finding finding = finding_of(l);
     fb_replay_request request;
     int32_t played = FB_PLAYED_FAILED;
+    int32_t alike = 1;
     fb_status status;
     fb_tape tape;
     if (l->ranks.world == 1 || !tells_ranks_apart(l)) return FB_OK;
+    status = state_is_alike(l, &alike, err);
+    if (status != FB_OK || !alike) return status;
     fb_tape_init(&tape, FB_TAPE_COMPARE, &l->row, &finding);
     fb_locate_request(&request, FB_REPLAY_OTHER);
     request.as_rank = l->has_witness ? l->origins[0].owner : l->config->finding_rank;
