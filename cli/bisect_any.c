@@ -12,6 +12,7 @@
 #include "cli.h"
 #include "process.h"
 #include "report/lines.h"
+#include "report/say.h"
 
 enum { INDENT = 14, SHOWN = 12 };
 
@@ -65,6 +66,11 @@ static const char *reason_name(int32_t reason)
 
 /* ---- for people -------------------------------------------------------------------------------------------------------------- */
 
+static const char *boundaries(uint32_t count)
+{
+    return count == 1 ? "boundary" : "boundaries";
+}
+
 /* "a, b, c and 4 more" */
 static void list_candidates(const outcome *o, char *out, size_t room)
 {
@@ -103,10 +109,12 @@ static void say_answer(const outcome *o, fb_lines *lines)
                      reads_nothing(o) ? "it reads nothing" : "what it reads is finite, what it makes is not");
         break;
     case FB_FOUND_SET:
-        fb_lines_add(lines, "", 0, "%u boundaries made bad values independently of each other, and each leads to %s: %s.", v->count,
-                     finding, list);
+        fb_lines_add(lines, "", 0, "%u boundaries made bad values, none of them comes after another, and each leads to %s: %s.",
+                     v->count, finding, list);
         break;
-    case FB_FOUND_INTERVAL: fb_lines_add(lines, "", 0, "Not certain: it is among %u boundaries: %s.", v->count, list); break;
+    case FB_FOUND_INTERVAL:
+        fb_lines_add(lines, "", 0, "Not certain: it is among %u %s: %s.", v->count, boundaries(v->count), list);
+        break;
     case FB_FOUND_ENTRY:
         if (all_state(o)) fb_lines_add(lines, "", 0, "The state was bad before the first boundary, and none is blamed: %s.", list);
         else fb_lines_add(lines, "", 0, "Bad on entry, and no boundary is blamed: %s.", list);
@@ -138,7 +146,8 @@ static void say_reason(const outcome *o, fb_lines *lines)
         fb_lines_add(lines, "  why", INDENT, "what would decide cannot be looked at (exit code 125, or !untestable)%s",
                      has_mask(o) ? ", or is a mask that may carry what it read" : "");
     else if (v->reason == FB_WHY_BUDGET)
-        fb_lines_add(lines, "  why", INDENT, "the %u answers that --runs allows were used up", o->options->runs_max);
+        fb_lines_add(lines, "  why", INDENT, "the %u answer%s that --runs allows %s used up", o->options->runs_max,
+                     fb_plural(o->options->runs_max), o->options->runs_max == 1 ? "was" : "were");
     else if (v->reason == FB_WHY_WITNESS) fb_lines_add(lines, "  why", INDENT, "what was seen once could not be seen again");
     if (v->found == FB_FOUND_NOT_STEADY && v->contradicted != FB_FLOW_NONE)
         fb_lines_add(lines, "  why", INDENT, "two runs said different things of %s", name_of(o, v->contradicted));
@@ -204,8 +213,8 @@ static int print_text(const outcome *o)
     if (v->found != FB_FOUND_NOT_REPRODUCED && v->found != FB_FOUND_NOT_STEADY && v->tried)
         fb_lines_add(&lines, "  reproduced", INDENT, "%s was bad in %u of %u runs that looked at it", name_of(o, o->finding),
                      v->reproduced, v->tried);
-    fb_lines_add(&lines, "  cost", INDENT, "%u answers about %u boundaries: %u run%s of the command%s", v->replays, o->places.count,
-                 o->asker.runs, o->asker.runs == 1 ? "" : "s", from_log);
+    fb_lines_add(&lines, "  cost", INDENT, "%u answer%s about %u %s: %u run%s of the command%s", v->replays, fb_plural(v->replays),
+                 o->places.count, boundaries(o->places.count), o->asker.runs, fb_plural(o->asker.runs), from_log);
     code = fb_lines_finish(&lines, &text, &err) != FB_OK ? cli_fail(&err) : cli_print(text);
     fb_free(text);
     return code;

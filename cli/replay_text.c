@@ -245,8 +245,8 @@ static void say_head(const replay_job *job, fb_lines *lines)
         }
         break;
     case FB_LOCATED_SET:
-        fb_lines_add(lines, "", 0, "%u operators made bad numbers independently of each other: %s.", job->file.candidates.total,
-                     list);
+        fb_lines_add(lines, "", 0, "%u operators made bad numbers, and none of them comes after another: %s.",
+                     job->file.candidates.total, list);
         break;
     case FB_LOCATED_INTERVAL:
         fb_lines_add(lines, "", 0, "Not certain: it is among %u: %s.", job->file.candidates.total, list);

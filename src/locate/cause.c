@@ -233,7 +233,7 @@ static void contradictions(fb_look *look)
         cause->certain = 0;
     }
     if (look->facts->found == FB_LOCATED_SET) {
-        FB_EXPLAIN(cause, " It is the first of %u origins that do not depend on each other.", look->facts->candidates);
+        FB_EXPLAIN(cause, " It is one of %u origins, none of which comes after another.", look->facts->candidates);
     }
 }
 
