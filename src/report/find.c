@@ -81,6 +81,15 @@ static void split(const char *path, char parent[FB_OS_PATH_MAX], char *last, siz
     (void)snprintf(parent, FB_OS_PATH_MAX, "%.*s", from ? (int)from : 1, from ? path : ".");
 }
 
+/* By its name, or, where that was changed, by what is in it. */
+static int names_case(const fb_os *os, const char *path, const char *last, fb_report_target *target)
+{
+    fb_case_names names;
+    if (fb_case_id_parse(last, strlen(last), &target->attempt, &target->step)) return 1;
+    if (fb_case_names_read(os, path, &names, NULL) != FB_OK) return 0;
+    return fb_case_id_parse(names.case_id, strlen(names.case_id), &target->attempt, &target->step);
+}
+
 /* A path: of a run, of a case below one, or of a folder that holds runs. */
 static fb_status find_path(const fb_os *os, const char *path, fb_report_target *target, fb_error *err)
 {
@@ -96,10 +105,8 @@ static fb_status find_path(const fb_os *os, const char *path, fb_report_target *
         return FB_OK;
     }
     split(path, parent, last, sizeof last);
-    if (fb_case_id_parse(last, strlen(last), &target->attempt, &target->step)) {
-        split(parent, target->folder, cases, sizeof cases);
-        if (strcmp(cases, "cases") == 0 && is_folder(os, target->folder, NULL)) return FB_OK;
-    }
+    split(parent, target->folder, cases, sizeof cases);
+    if (strcmp(cases, "cases") == 0 && is_folder(os, target->folder, NULL) && names_case(os, path, last, target)) return FB_OK;
     target->attempt = 0;
     target->step = -1;
     return find_newest(os, path, target->folder, err);

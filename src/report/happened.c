@@ -304,8 +304,11 @@ static void tell_again(sentence *out, const fb_report *report)
     const fb_located *located = report->located;
     const fb_locate_file *replay = located && located->replay ? &located->replay->file : NULL;
     const fb_locate_file *batch = located && located->batch ? &located->batch->file : NULL;
-    uint32_t rows = batch ? batch->minimise.rows_needed : 0, k, n;
+    uint32_t rows, k, n;
     if (!replay) return;
+    /* One sentence, one replay, or several that did the same as the run. */
+    if (batch && batch != replay && !(batch->replay.faithful == 1 && replay->replay.faithful == 1)) batch = NULL;
+    rows = batch ? batch->minimise.rows_needed : 0;
     k = replay->replay.reproduced;
     n = replay->replay.tried;
     if (k == 0 && n == 1) add(out, "The one replay did not show it again");

@@ -4,6 +4,7 @@
  *   files.c      run.json, exit.json and case files
  *   ledger.c     one rank's ledger, record by record
  *   load.c       which files there are, which are read, in which order
+ *   renamed.c    a case folder that has another name than its case
  *   judge_case.c, judge_run.c, judge_replicas.c   the five answers, from what was read
  *   located.c    what replays told of the case
  *   say.c, happened.c           words that the renderers share (say.h)
@@ -41,6 +42,16 @@ int fb_case_id_parse(const char *text, size_t bytes, int32_t *attempt, int64_t *
 fb_status fb_files_run(const fb_os *os, fb_report *report, fb_error *err);
 fb_status fb_files_exit(const fb_os *os, fb_report *report, fb_error *err);
 fb_status fb_files_case(const fb_os *os, fb_report *report, fb_error *err);
+
+/* renamed.c: run and case that the first_bad.json of a folder is of. Errors: FB_E_NOTFOUND, FB_E_CORRUPT, FB_E_LIMIT, FB_E_IO,
+   FB_E_NOMEM; `out` is then empty. */
+typedef struct fb_case_names {
+    char run_id[128], case_id[64];
+} fb_case_names;
+fb_status fb_case_names_read(const fb_os *os, const char *folder, fb_case_names *out, fb_error *err);
+/* Look for the folder of report->case_id under another name, and set report->case_folder; "" stays when there is none. Only
+   FB_E_NOMEM and FB_E_LIMIT come back. */
+fb_status fb_case_folder_renamed(const fb_os *os, fb_report *report, fb_error *err);
 
 /* Keep a finding of the bad step, unless an equal one is there. */
 fb_status fb_report_keep(fb_report *report, const fb_rec_finding *finding, int32_t source, fb_error *err);

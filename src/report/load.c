@@ -336,7 +336,8 @@ static fb_status choose_step(const fb_os *os, fb_report *report, int64_t wanted,
     if ((status = fb_os_join(report->case_folder, sizeof report->case_folder, report->folder, name, err)) != FB_OK) return status;
     if (os->stat(os->ctx, report->case_folder, &info) < 0) {
         report->case_folder[0] = '\0';
-        report->rebuilt = 1;
+        if ((status = fb_case_folder_renamed(os, report, err)) != FB_OK) return status;
+        report->rebuilt = !report->case_folder[0];
     }
     count_cases(report, report->step, opened);
     return FB_OK;

@@ -88,14 +88,20 @@ static int of_this_finding(const fb_report *report, fb_told *told)
     return 0;
 }
 
+/* A trainer that does not know run and case takes them from the folder, which may have been renamed. */
+static int is_named(const char *told, const char *name, const char *folder)
+{
+    return !told[0] || strcmp(told, name) == 0 || strcmp(told, last_part(folder)) == 0;
+}
+
 static int of_this_case(fb_report *report, fb_told *told)
 {
     const fb_locate_file *file = &told->file;
-    if (file->run_id[0] && strcmp(file->run_id, report->run.run_id) != 0 && strcmp(file->run_id, last_part(report->folder)) != 0) {
+    if (!is_named(file->run_id, report->run.run_id, report->folder)) {
         fb_notes_add(&report->notes, "%s is of run %.80s, so it was not used", told->from, file->run_id);
         return 0;
     }
-    if (file->case_id[0] && strcmp(file->case_id, report->case_id) != 0) {
+    if (!is_named(file->case_id, report->case_id, report->case_folder)) {
         fb_notes_add(&report->notes, "%s is of case %.60s, so it was not used", told->from, file->case_id);
         return 0;
     }
@@ -260,28 +266,98 @@ static int made_it_small(const fb_told *told)
     return state == FB_MINIMISE_MINIMAL || state == FB_MINIMISE_BUDGET || state == FB_MINIMISE_WHOLE;
 }
 
-static void choose(fb_located *located)
+static int replayed(const fb_told *told)
+{
+    return told->file.replay.tried > 0;
+}
+
+static int tried_precision(const fb_told *told)
+{
+    return told->file.replay.persists >= 0;
+}
+
+static int asked_others(const fb_told *told)
+{
+    return told->file.replay.other_tried > 0;
+}
+
+int fb_told_is_faithful(const fb_told *told)
+{
+    return told->file.replay.faithful == 1;
+}
+
+/* The newest that has it. faithful: 1 asks only those, 0 only the others. */
+static const fb_told *newest(const fb_located *located, int (*has)(const fb_told *), int faithful)
 {
     for (uint64_t i = located->count; i-- > 0;) {
         const fb_told *told = &located->told[i];
-        int replayed = told->file.replay.tried > 0;
-        if (exactness(told->found) > (located->place ? exactness(located->place->found) : 0)) located->place = told;
-        if (replayed && told->number == 0 && located->replay) located->opened = told;
-        if (replayed && !located->replay) located->replay = told;
-        if (told->file.replay.other_tried && !located->others) located->others = told;
-        if (told->file.replay.persists >= 0 && !located->precision) located->precision = told;
-        if (made_it_small(told) && !located->batch) located->batch = told;
+        if (has(told) && fb_told_is_faithful(told) == faithful) return told;
+    }
+    return NULL;
+}
+
+static const fb_told *newest_of_all(const fb_located *located, int (*has)(const fb_told *))
+{
+    const fb_told *told = newest(located, has, 1);
+    return told ? told : newest(located, has, 0);
+}
+
+static const fb_told *most_exact(const fb_located *located)
+{
+    const fb_told *best = NULL;
+    for (uint64_t i = located->count; i-- > 0;) {
+        const fb_told *told = &located->told[i];
+        int more = exactness(told->found) - (best ? exactness(best->found) : 0);
+        if (more > 0 || (more == 0 && best && fb_told_is_faithful(told) > fb_told_is_faithful(best))) best = told;
+    }
+    return best;
+}
+
+/* A fact belongs to the replay that is told, or to another one that was faithful: its differences are then the same, none. */
+static const fb_told *fact(const fb_located *located, int (*has)(const fb_told *))
+{
+    return located->replay && has(located->replay) ? located->replay : newest(located, has, 1);
+}
+
+static const fb_told *not_faithful(const fb_located *located)
+{
+    const fb_told *told = newest(located, replayed, 0);
+    int newer, precision, others;
+    if (!told || told == located->replay) return NULL;
+    newer = told->number > located->replay->number;
+    precision = tried_precision(told) && !located->precision;
+    others = asked_others(told) && !located->others;
+    return newer || precision || others ? told : NULL;
+}
+
+static void choose(fb_located *located)
+{
+    const fb_told *first = located->count ? &located->told[0] : NULL;
+    located->place = most_exact(located);
+    located->replay = newest_of_all(located, replayed);
+    located->precision = fact(located, tried_precision);
+    located->others = fact(located, asked_others);
+    located->apart = not_faithful(located);
+    located->batch = newest_of_all(located, made_it_small);
+    if (first && first->number == 0 && replayed(first) && first != located->replay && first != located->apart) {
+        located->opened = first;
     }
     if (located->place) located->found = located->place->found;
 }
 
-/* Two witnesses for two places: each may be right of its own replays, and then nothing is steady. */
-static void contradictions(fb_located *located)
+/* Two witnesses for two places: each may be right of its own replays, and then nothing is steady. What was
+ * replayed otherwise than the run does not speak against a replay that was faithful. */
+static void contradictions(fb_report *report)
 {
+    fb_located *located = report->located;
     const fb_told *place = located->place;
     for (uint64_t i = 0; place && i < located->count; i++) {
         fb_told *told = &located->told[i];
         if (exactness(told->found) < EXACT || exactness(place->found) < EXACT || same_origin(told, place)) continue;
+        if (fb_told_is_faithful(place) && !fb_told_is_faithful(told)) {
+            fb_notes_add(&report->notes, "%s, which was not faithful, tells another place than %s", told->from, place->from);
+            continue;
+        }
         (void)snprintf(told->doubt, sizeof told->doubt, "%s and %s tell different places", told->from, place->from);
         located->place = told;
         located->found = FB_LOCATED_NOT_STEADY;
@@ -403,7 +479,7 @@ fb_status fb_located_load(const fb_os *os, fb_report *report, fb_error *err)
     if ((status = look_at_bundle(os, report, "bundle", &located->bundle, err)) != FB_OK) return status;
     if ((status = look_at_bundle(os, report, "bundle-min", &located->minimal, err)) != FB_OK) return status;
     choose(located);
-    contradictions(located);
+    contradictions(report);
     take_cause(report);
     nobody_located(report);
     return FB_OK;

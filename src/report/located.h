@@ -42,18 +42,22 @@ typedef struct fb_bundle_seen {
 } fb_bundle_seen;
 
 typedef struct fb_located {
-    int32_t found;            /* FB_LOCATED_*: of `place`; FB_LOCATED_NOTHING: nobody located */
-    const fb_told *place;     /* the most exact; NULL */
-    const fb_told *replay;    /* the newest that replayed; NULL */
-    const fb_told *opened;    /* locate.json of the case, where it replayed and is not `replay`; NULL */
-    const fb_told *batch;     /* the newest that made the batch small; NULL */
-    const fb_told *others;    /* the newest that asked other ranks; NULL */
-    const fb_told *precision; /* the newest that tried FP32; NULL */
+    int32_t found; /* FB_LOCATED_*: of `place`; FB_LOCATED_NOTHING: nobody located */
+    /* A replay that differs from the run tells of another run, so faithful ones go first, and facts of others stay apart. */
+    const fb_told *place;     /* the most exact; of those, the newest faithful one; NULL */
+    const fb_told *replay;    /* the newest faithful one that replayed, else the newest; NULL */
+    const fb_told *precision; /* the newest faithful one that tried FP32, or `replay` itself; NULL */
+    const fb_told *others;    /* the same, of other ranks */
+    const fb_told *apart;     /* the newest that is not faithful, where it is newer than `replay` or knows more; NULL */
+    const fb_told *opened;    /* locate.json of the case, where it replayed and is none of those; NULL */
+    const fb_told *batch;     /* the newest faithful one that made the batch small, else the newest; NULL */
     int32_t cause_told;       /* 1: the cause of the report is that of `place` */
     char nothing_why[512];    /* why nobody located, where that is recorded; "" */
     fb_bundle_seen bundle, minimal;
     fb_told *told; /* [count] those that are of this case, oldest first */
     uint64_t count;
 } fb_located;
+
+int fb_told_is_faithful(const fb_told *told);
 
 #endif

@@ -171,7 +171,7 @@ void fb_why_location(const fb_report *report, fb_phrase *phrase)
     switch (located->found) {
     case FB_LOCATED_OPERATOR: say_operator(told, phrase); break;
     case FB_LOCATED_SET:
-        fb_phrase_add(phrase, "%u operators made it, independently of each other: ", told->file.candidates.total);
+        fb_phrase_add(phrase, "%u operators made it, and none of them comes after another: ", told->file.candidates.total);
         say_candidates(&told->file.candidates, phrase);
         break;
     case FB_LOCATED_INTERVAL: say_interval(&told->file, phrase); break;
@@ -184,15 +184,50 @@ void fb_why_location(const fb_report *report, fb_phrase *phrase)
     }
 }
 
+void fb_why_later(const fb_report *report, fb_phrase *phrase)
+{
+    const fb_told *told = report->located ? report->located->place : NULL;
+    const fb_locate_links *links = told && !told->doubt[0] ? &told->file.later : NULL;
+    uint32_t shown = links && links->count < 3 ? links->count : 3;
+    if (!links || links->count == 0) return;
+    fb_phrase_add(phrase, "later, too: ");
+    for (uint32_t i = 0; i < shown; i++) {
+        fb_place place = fb_place_of(&links->items[i]);
+        fb_phrase_add(phrase, "%s", i ? ", " : "");
+        fb_why_place(phrase, &place);
+    }
+    if (links->total > shown) fb_phrase_add(phrase, " and %u more", links->total - shown);
+}
+
 /* ---- 4: again ---------------------------------------------------------------------------------------------------------------- */
 
-static void say_faithful(const fb_locate_file *file, fb_phrase *phrase)
+static void say_faithful(const fb_told *told, fb_phrase *phrase)
 {
+    const fb_locate_file *file = &told->file;
     uint32_t count = file->replay.difference_count, shown = count < 3 ? count : 3;
-    fb_phrase_add(phrase, "%s", file->replay.faithful == 1 ? ", faithful" : ", not faithful");
-    if (file->replay.faithful != 1 && count == 0) fb_phrase_add(phrase, ", and how it differs is not recorded");
+    fb_phrase_add(phrase, "%s", fb_told_is_faithful(told) ? "faithful" : "not faithful");
+    if (!fb_told_is_faithful(told) && count == 0) fb_phrase_add(phrase, ", and how it differs is not recorded");
     for (uint32_t i = 0; i < shown; i++) fb_phrase_add(phrase, "%s%s", i ? "; " : ": ", file->replay.differences[i]);
     if (count > shown) fb_phrase_add(phrase, "; and %u more difference%s", count - shown, fb_plural(count - shown));
+}
+
+/* "replays/003", or what stands for locate.json of the case. */
+static const char *teller(const fb_told *told, char out[16])
+{
+    (void)snprintf(out, 16, "replays/%03d", told->number);
+    return told->number ? out : "locate.json";
+}
+
+/* Whose fact it is, where it is not that of the replay that the sentence is about. */
+static void say_teller(const fb_told *told, const fb_told *about, fb_phrase *phrase)
+{
+    char from[16];
+    if (told != about) fb_phrase_add(phrase, " (told by %s)", teller(told, from));
+}
+
+static void say_precision(const fb_locate_file *file, fb_phrase *phrase)
+{
+    fb_phrase_add(phrase, "; %s", file->replay.persists ? "in FP32 as well" : "not in FP32");
 }
 
 static void say_others(const fb_locate_file *file, fb_phrase *phrase)
@@ -213,12 +248,16 @@ void fb_why_replayed(const fb_report *report, fb_phrase *phrase)
     const fb_located *located = report->located;
     const fb_told *told = located ? located->replay : NULL;
     if (!told) return;
-    fb_phrase_add(phrase, "%u of %u", told->file.replay.reproduced, told->file.replay.tried);
-    say_faithful(&told->file, phrase);
+    fb_phrase_add(phrase, "%u of %u, ", told->file.replay.reproduced, told->file.replay.tried);
+    say_faithful(told, phrase);
     if (located->precision) {
-        fb_phrase_add(phrase, "; %s", located->precision->file.replay.persists ? "in FP32 as well" : "not in FP32");
+        say_precision(&located->precision->file, phrase);
+        say_teller(located->precision, told, phrase);
     }
-    if (located->others) say_others(&located->others->file, phrase);
+    if (located->others) {
+        say_others(&located->others->file, phrase);
+        say_teller(located->others, told, phrase);
+    }
     if (told->number) fb_phrase_add(phrase, "; told by replays/%03d", told->number);
     if (located->opened) {
         fb_phrase_add(phrase, "; when the case was opened %u of %u", located->opened->file.replay.reproduced,
@@ -226,11 +265,36 @@ void fb_why_replayed(const fb_report *report, fb_phrase *phrase)
     }
 }
 
+void fb_why_replayed_apart(const fb_report *report, fb_phrase *phrase)
+{
+    const fb_told *told = report->located ? report->located->apart : NULL;
+    char from[16];
+    if (!told) return;
+    fb_phrase_add(phrase, "apart from it %s, %u of %u, ", teller(told, from), told->file.replay.reproduced,
+                  told->file.replay.tried);
+    say_faithful(told, phrase);
+    if (told->file.replay.persists >= 0) say_precision(&told->file, phrase);
+    if (told->file.replay.other_tried) say_others(&told->file, phrase);
+}
+
+void fb_why_place_teller(const fb_report *report, fb_phrase *phrase)
+{
+    const fb_told *told = report->located ? report->located->place : NULL;
+    int strange = told && told != report->located->replay && !fb_told_is_faithful(told);
+    if (!told || (!told->number && !strange)) return;
+    fb_phrase_add(phrase, " (%s", told->from);
+    if (strange) {
+        fb_phrase_add(phrase, ", ");
+        say_faithful(told, phrase);
+    }
+    fb_phrase_add(phrase, ")");
+}
+
 void fb_why_smallest(const fb_report *report, fb_phrase *phrase)
 {
     const fb_locate_file *file = report->located && report->located->batch ? &report->located->batch->file : NULL;
     uint32_t rows;
-    char n[32];
+    char n[32], from[16];
     if (!file) return;
     rows = file->minimise.rows_needed;
     fb_phrase_add(phrase, "%s sample%s", fb_thousands(rows, n), fb_plural(rows));
@@ -247,6 +311,8 @@ void fb_why_smallest(const fb_report *report, fb_phrase *phrase)
     }
     if (rows > 1 && file->minimise.coupled) fb_phrase_add(phrase, ": the cause is in what they share");
     if (file->minimise.state == FB_MINIMISE_BUDGET) fb_phrase_add(phrase, "; fewer may do: the search ended before that was known");
+    if (report->located->batch != report->located->replay && !fb_told_is_faithful(report->located->batch))
+        fb_phrase_add(phrase, "; told by %s, which was not faithful", teller(report->located->batch, from));
 }
 
 void fb_why_bundle(const fb_report *report, fb_phrase *phrase)

@@ -36,6 +36,12 @@ void fb_why_place(fb_phrase *phrase, const fb_place *place);
 void fb_why_location(const fb_report *report, fb_phrase *phrase);
 /* How often it came back, and under which conditions; nothing when nobody replayed. */
 void fb_why_replayed(const fb_report *report, fb_phrase *phrase);
+/* What a replay told that was not faithful, beside one that was; nothing when there is none. */
+void fb_why_replayed_apart(const fb_report *report, fb_phrase *phrase);
+/* Operators that may have failed by themselves too, and are not first; nothing when there are none. */
+void fb_why_later(const fb_report *report, fb_phrase *phrase);
+/* " (replays/003)", and whether that was not faithful, where it is not the replay that the fourth answer is about. */
+void fb_why_place_teller(const fb_report *report, fb_phrase *phrase);
 /* "2 samples together (20417, 20418), 512 tokens"; nothing when no batch was made small. */
 void fb_why_smallest(const fb_report *report, fb_phrase *phrase);
 /* What is kept for a replay; nothing when there is no bundle. */

@@ -49,9 +49,11 @@ static void attempts(fb_lines *lines, const fb_report *report)
 
 void fb_why_reproduce(fb_lines *lines, const fb_report *report)
 {
-    fb_phrase smallest = {"", 0}, bundle = {"", 0};
+    fb_phrase apart = {"", 0}, smallest = {"", 0}, bundle = {"", 0};
     char command[128];
     attempts(lines, report);
+    fb_why_replayed_apart(report, &apart);
+    if (apart.used) fb_lines_add(lines, "", FB_WHY_NUMBERED, "%s", apart.text);
     fb_why_smallest(report, &smallest);
     if (smallest.used) fb_lines_add(lines, "", FB_WHY_NUMBERED, "smallest batch: %s", smallest.text);
     fb_why_bundle(report, &bundle);

@@ -137,6 +137,7 @@ void fb_json_location(fb_json *json, const fb_report *report)
     origin(json, told, shown ? located->found : FB_LOCATED_NOTHING);
     links(json, "candidates", shown ? &told->file.candidates : &nothing, 0);
     links(json, "chain", shown ? &told->file.chain : &nothing, 1);
+    links(json, "later", shown ? &told->file.later : &nothing, 0);
     fb_json_text_or_null(json, "doubt", told->doubt);
     fb_json_object_end(json);
 }
@@ -165,8 +166,9 @@ static void recorded(fb_json *json, const fb_report *report)
     fb_json_object_end(json);
 }
 
-static void smallest(fb_json *json, const fb_locate_file *file)
+static void smallest(fb_json *json, const fb_told *told)
 {
+    const fb_locate_file *file = told ? &told->file : NULL;
     fb_json_key(json, "smallest_batch");
     if (!file) {
         fb_json_null(json);
@@ -179,6 +181,8 @@ static void smallest(fb_json *json, const fb_locate_file *file)
     fb_json_int_or_null(json, "tokens", file->minimise.tokens_needed, file->minimise.tokens_needed > 0);
     fb_json_key_bool(json, "together", file->minimise.coupled);
     fb_json_key_bool(json, "minimal", file->minimise.state != FB_MINIMISE_BUDGET);
+    fb_json_key_string(json, "from", told->from);
+    fb_json_key_bool(json, "faithful", fb_told_is_faithful(told));
     fb_json_object_end(json);
 }
 
@@ -209,11 +213,42 @@ static void differences(fb_json *json, const fb_locate_file *file)
     fb_json_array_end(json);
 }
 
+static void other_ranks(fb_json *json, const fb_told *told, int with_teller)
+{
+    fb_json_key(json, "other_ranks");
+    if (!told || !told->file.replay.other_tried) {
+        fb_json_null(json);
+        return;
+    }
+    fb_json_object_begin(json);
+    fb_json_key_uint(json, "tried", told->file.replay.other_tried);
+    fb_json_key_uint(json, "bad", told->file.replay.other_bad);
+    if (with_teller) fb_json_key_string(json, "from", told->from);
+    fb_json_object_end(json);
+}
+
+/* One that was not faithful, with all that it told and how it differs. */
+static void apart(fb_json *json, const fb_told *told)
+{
+    fb_json_key(json, "not_faithful");
+    if (!told) {
+        fb_json_null(json);
+        return;
+    }
+    fb_json_object_begin(json);
+    fb_json_key_string(json, "from", told->from);
+    fb_json_key_uint(json, "attempts", told->file.replay.tried);
+    fb_json_key_uint(json, "reproduced", told->file.replay.reproduced);
+    differences(json, &told->file);
+    bool_or_null(json, "persists_fp32", told->file.replay.persists);
+    other_ranks(json, told, 0);
+    fb_json_object_end(json);
+}
+
 void fb_json_replay(fb_json *json, const fb_report *report)
 {
     const fb_located *located = report->located;
     const fb_locate_file *file = located && located->replay ? &located->replay->file : NULL;
-    const fb_locate_file *others = located && located->others ? &located->others->file : NULL;
     const char *why = located && located->nothing_why[0] ? located->nothing_why : "not attempted";
     char command[128];
     fb_json_key(json, "replay");
@@ -231,16 +266,10 @@ void fb_json_replay(fb_json *json, const fb_report *report)
     fb_json_key_string(json, "reason", file ? NULL : why);
     fb_json_key_string(json, "from", file ? located->replay->from : NULL);
     bool_or_null(json, "persists_fp32", located && located->precision ? located->precision->file.replay.persists : -1);
-    fb_json_key(json, "other_ranks");
-    if (others) {
-        fb_json_object_begin(json);
-        fb_json_key_uint(json, "tried", others->replay.other_tried);
-        fb_json_key_uint(json, "bad", others->replay.other_bad);
-        fb_json_object_end(json);
-    } else {
-        fb_json_null(json);
-    }
-    smallest(json, located && located->batch ? &located->batch->file : NULL);
+    fb_json_key_string(json, "persists_fp32_from", located && located->precision ? located->precision->from : NULL);
+    other_ranks(json, located ? located->others : NULL, 1);
+    apart(json, located ? located->apart : NULL);
+    smallest(json, located ? located->batch : NULL);
     fb_json_text_or_null(json, "command", command);
     recorded(json, report);
     fb_json_object_end(json);

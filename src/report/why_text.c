@@ -191,8 +191,15 @@ static void origin(fb_lines *lines, const fb_report *report)
     fb_lines_add(lines, "1 First bad", FB_WHY_NUMBERED, "%s", phrase.text);
     phrase.used = 0;
     fb_why_location(report, &phrase);
-    if (told->number) fb_phrase_add(&phrase, " (%s)", told->from);
+    fb_why_place_teller(report, &phrase);
     fb_lines_add(lines, "", FB_WHY_NUMBERED, "%s", phrase.text);
+}
+
+static void later(fb_lines *lines, const fb_report *report)
+{
+    fb_phrase phrase = {"", 0};
+    fb_why_later(report, &phrase);
+    if (phrase.used) fb_lines_add(lines, "", FB_WHY_NUMBERED, "%s", phrase.text);
 }
 
 static void first_bad(fb_lines *lines, const fb_report *report)
@@ -227,6 +234,7 @@ static void first_bad(fb_lines *lines, const fb_report *report)
     fb_lines_add(lines, named ? "" : "1 First bad", FB_WHY_NUMBERED, "%s", phrase.text);
     first_details(lines, report, shown);
     if (!named) located(lines, report);
+    later(lines, report);
     if (named && report->located->place->of != report->located->place->explains) {
         phrase.used = 0;
         fb_phrase_add(&phrase, "before it, in the batch: ");

@@ -238,7 +238,7 @@ static void test_located__a_set_needs_members_that_read_nothing_bad(void **state
     t.candidates = members;
     report = with(&w, &t);
     assert_int_equal(report->located->found, FB_LOCATED_SET);
-    assert_true(shows(report, "2 operators made it, independently of each other: h.1.attn softmax and h.0.mlp log"));
+    assert_true(shows(report, "2 operators made it, and none of them comes after another: h.1.attn softmax and h.0.mlp log"));
     end(&w, report);
     (void)snprintf(members, sizeof members, "[%s, %s]", t.chain[0],
                    link_text(3, "\"log\"", "h.0.mlp", "z", "forward", "generate", "5", "4"));
@@ -339,10 +339,178 @@ static void test_located__the_newest_replay_counts_and_the_most_exact_place_wins
     assert_int_equal(report->located->count, 2);
     assert_int_equal(report->located->found, FB_LOCATED_OPERATOR);
     assert_string_equal(report->located->place->from, "locate.json");
-    assert_string_equal(report->located->replay->from, "replays/002/locate.json");
-    assert_true(shows(report, "0 of 5, not faithful: 4 ranks became 1; in FP32 as well; on the other rank too, so it is not the "
-                              "device; told by replays/002; when the case was opened 3 of 3"));
+    assert_string_equal(report->located->replay->from, "locate.json");
+    assert_true(shows(report, "3 of 3, faithful; in FP32 as well; on the other rank too, so it is not the device\n"));
+    assert_true(shows(report, "apart from it replays/002, 0 of 5, not faithful: 4 ranks became 1\n"));
+    fb_report_free(report);
+    t.replay = "{\"attempts\": 4, \"reproduced\": 4, \"faithful\": true, \"differences\": [], \"other_ranks\": {\"tried\": 0, "
+               "\"bad\": 0}, \"persists_fp32\": null}";
+    write_told(&w, "replays/003", &t);
+    report = load(&w);
+    assert_string_equal(report->located->replay->from, "replays/003/locate.json");
+    assert_true(shows(report, "4 of 4, faithful; in FP32 as well (told by locate.json); on the other rank too, so it is not the "
+                              "device (told by locate.json); told by replays/003; when the case was opened 3 of 3\n"));
+    assert_false(shows(report, "apart from it")); /* older, and it knows nothing that the others do not */
     end(&w, report);
+}
+
+/* One of another build in another format tells of that one, and of nothing else. */
+static void test_located__facts_of_a_replay_that_differed_stay_with_its_differences(void **state)
+{
+    told_text t = usual();
+    world w;
+    fb_report *report;
+    (void)state;
+    begin(&w);
+    t.replay = "{\"attempts\": 3, \"reproduced\": 3, \"faithful\": true, \"differences\": [], \"other_ranks\": {\"tried\": 0, "
+               "\"bad\": 0}, \"persists_fp32\": null}";
+    t.minimise = "null";
+    write_told(&w, ".", &t);
+    t.minimise = usual().minimise;
+    t.replay = "{\"attempts\": 2, \"reproduced\": 1, \"faithful\": false, \"differences\": [\"another build\"], \"other_ranks\": "
+               "{\"tried\": 2, \"bad\": 2}, \"persists_fp32\": true}";
+    write_told(&w, "replays/001", &t);
+    t.minimise = "null";
+    t.replay = "{\"attempts\": 6, \"reproduced\": 6, \"faithful\": true, \"differences\": [], \"other_ranks\": {\"tried\": 0, "
+               "\"bad\": 0}, \"persists_fp32\": null}";
+    write_told(&w, "replays/002", &t);
+    report = load(&w);
+    assert_string_equal(report->located->place->from, "replays/002/locate.json");
+    assert_null(report->located->precision);
+    assert_null(report->located->others);
+    assert_true(shows(report, "6 of 6, faithful; told by replays/002; when the case was opened 3 of 3\n"));
+    assert_true(shows(report,
+                      "apart from it replays/001, 1 of 2, not faithful: another build; in FP32 as well; on all 2 other ranks "
+                      "too, so it is not the device\n"));
+    assert_true(shows(report, "4 tokens; told by replays/001, which was not faithful"));
+    assert_true(shows(report, "\"persists_fp32_from\": null"));
+    assert_true(shows(report, "All 6 replays showed it again.")); /* and not: one sample is enough */
+    end(&w, report);
+}
+
+/* It did something else than the run, so what it found there is no contradiction. */
+static void test_located__a_replay_that_differed_does_not_contradict_a_faithful_one(void **state)
+{
+    told_text t = usual();
+    world w;
+    fb_report *report;
+    (void)state;
+    begin(&w);
+    write_told(&w, ".", &t);
+    t.location = "{\"boundary\": \"forward\", \"micro_step\": 0, \"rank\": 1, \"module\": \"h.0.mlp\", \"operator\": \"log\", "
+                 "\"tensor\": \"p\", \"source\": null, \"index\": [], \"shape\": [], \"dtype\": null, \"kind\": \"nan\", \"bad\": "
+                 "null, \"elements\": null}";
+    t.chain[0] = link_text(0, "\"log\"", "h.0.mlp", "p", "forward", "generate", "7", "null");
+    t.replay = "{\"attempts\": 2, \"reproduced\": 2, \"faithful\": false, \"differences\": [\"another build\"], \"other_ranks\": "
+               "{\"tried\": 0, \"bad\": 0}, \"persists_fp32\": null}";
+    write_told(&w, "replays/001", &t);
+    report = load(&w);
+    assert_int_equal(report->located->found, FB_LOCATED_OPERATOR);
+    assert_string_equal(report->located->place->from, "locate.json");
+    assert_false(shows(report, "h.0.mlp log"));
+    assert_true(says(&report->notes, "replays/001/locate.json, which was not faithful, tells another place than locate.json"));
+    end(&w, report);
+}
+
+/* Known only from one that differed: then that is said where the place is said. */
+static void test_located__a_place_of_a_replay_that_differed_says_so(void **state)
+{
+    told_text t = usual();
+    world w;
+    fb_report *report;
+    (void)state;
+    begin(&w);
+    t.replay = "{\"attempts\": 2, \"reproduced\": 2, \"faithful\": false, \"differences\": [\"another build\"], \"other_ranks\": "
+               "{\"tried\": 0, \"bad\": 0}, \"persists_fp32\": null}";
+    write_told(&w, "replays/001", &t);
+    t.found = "\"undecided\"";
+    t.replay = usual().replay;
+    write_told(&w, "replays/002", &t);
+    report = load(&w);
+    assert_true(shows(report, "carried it on to the finding (replays/001/locate.json, not faithful: another build)"));
+    end(&w, report);
+}
+
+static void test_located__what_may_have_failed_too_is_one_line(void **state)
+{
+    char text[2000];
+    told_text t = usual();
+    world w;
+    fb_report *report;
+    (void)state;
+    (void)snprintf(text, sizeof text, "[], \"later\": [%s, %s]",
+                   link_text(3, "\"softmax\"", "h.2.attn", "p", "forward", "generate", "5", "null"),
+                   link_text(4, "\"log\"", "h.2.mlp", "z", "forward", "generate", "6", "null"));
+    t.candidates = text;
+    report = with(&w, &t);
+    assert_true(shows(report, "later, too: h.2.attn softmax, h.2.mlp log\n"));
+    end(&w, report);
+}
+
+static void move_case(const world *w, const char *to, const char *run_to)
+{
+    char from[512], path[512];
+    (void)snprintf(from, sizeof from, "%s/test/cases/a1-000003", w->dir);
+    (void)snprintf(path, sizeof path, "%s/test/cases/%s", w->dir, to);
+    assert_int_equal(rename(from, path), 0);
+    if (!run_to) return;
+    (void)snprintf(from, sizeof from, "%s/test", w->dir);
+    (void)snprintf(path, sizeof path, "%s/%s", w->dir, run_to);
+    assert_int_equal(rename(from, path), 0);
+}
+
+/* What is in it says what it is of, and so do results; those of a trainer that knows only the folder name the folder. */
+static void test_located__a_case_folder_that_was_renamed_is_found(void **state)
+{
+    told_text t = usual();
+    char folder[512];
+    world w;
+    fb_report *report = NULL;
+    fb_report_target target;
+    (void)state;
+    begin(&w);
+    write_told(&w, ".", &t);
+    t.run_id = "\"kept\"";
+    t.case_id = "\"softmax\"";
+    write_told(&w, "replays/001", &t);
+    t.case_id = "\"a1-000007\"";
+    write_told(&w, "replays/002", &t);
+    move_case(&w, "softmax", "kept");
+    (void)snprintf(folder, sizeof folder, "%s/kept/cases/softmax", w.dir);
+    assert_int_equal(fb_report_find(fb_os_posix(), w.dir, folder, &target, NULL), FB_OK);
+    assert_true(target.attempt == 1 && target.step == 3);
+    assert_int_equal(fb_report_load_target(fb_os_posix(), &target, &report, NULL), FB_OK);
+    assert_string_equal(report->case_folder, folder);
+    assert_int_equal(report->rebuilt, 0);
+    assert_true(says(&report->notes, "the folder of case a1-000003 bears the name softmax now"));
+    assert_true(says(&report->notes, "replays/002/locate.json is of case a1-000007"));
+    assert_int_equal(report->located->count, 2);
+    assert_int_equal(report->located->found, FB_LOCATED_OPERATOR);
+    end(&w, report);
+}
+
+static void test_located__a_folder_of_another_case_or_run_does_not_stand_in(void **state)
+{
+    static const char *const others[] = {"{\"run_id\": \"other\", \"case\": \"a1-000003\"}",
+                                         "{\"run_id\": \"test\", \"case\": \"a1-000004\"}", "[]", "{\"case\": 3}", "{\"case\""};
+    (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char path[512];
+        world w;
+        FILE *file;
+        fb_report *report;
+        begin(&w);
+        move_case(&w, "b", NULL);
+        (void)snprintf(path, sizeof path, "%s/test/cases/b/first_bad.json", w.dir);
+        file = fopen(path, "wb");
+        assert_non_null(file);
+        assert_true(fputs(others[i], file) >= 0);
+        assert_int_equal(fclose(file), 0);
+        report = load(&w);
+        assert_string_equal(report->case_folder, "");
+        assert_int_equal(report->rebuilt, 1);
+        end(&w, report);
+    }
 }
 
 static void test_located__a_later_search_may_be_more_exact(void **state)
@@ -669,6 +837,12 @@ int main(void)
         cmocka_unit_test(test_located__a_file_that_explains_another_finding_is_not_used),
         cmocka_unit_test(test_located__a_torn_or_foreign_file_costs_a_note),
         cmocka_unit_test(test_located__the_newest_replay_counts_and_the_most_exact_place_wins),
+        cmocka_unit_test(test_located__facts_of_a_replay_that_differed_stay_with_its_differences),
+        cmocka_unit_test(test_located__a_replay_that_differed_does_not_contradict_a_faithful_one),
+        cmocka_unit_test(test_located__a_place_of_a_replay_that_differed_says_so),
+        cmocka_unit_test(test_located__what_may_have_failed_too_is_one_line),
+        cmocka_unit_test(test_located__a_case_folder_that_was_renamed_is_found),
+        cmocka_unit_test(test_located__a_folder_of_another_case_or_run_does_not_stand_in),
         cmocka_unit_test(test_located__a_later_search_may_be_more_exact),
         cmocka_unit_test(test_located__two_proven_places_are_no_place),
         cmocka_unit_test(test_located__what_came_of_a_bad_batch_belongs_to_the_batch),

@@ -1,5 +1,5 @@
 . "$FIRSTBAD_SOURCE/tests/cli/_lib.sh"
-# The newest replay counts for how often, the most exact one for the place.
+# The newest faithful replay counts for how often, the most exact one for the place; one that differed from the run stands apart.
 make_run r1 grad-nan-halt
 write_locate r1 'd["found"] = "undecided"; d["location"] = None; d["chain"] = []; d["cause"] = None; d["minimise"] = None'
 write_locate r1 'd["run_id"] = d["case"] = None; d["replay"].update(reproduced=5, attempts=5, persists_fp32=None)' replays/001
