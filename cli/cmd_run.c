@@ -16,6 +16,7 @@
 #include "evidence/site.h"
 #include "leave_out.h"
 #include "policy/gate.h"
+#include "report/say.h"
 #include "run_job.h"
 
 static const char HELP[] =
@@ -146,14 +147,65 @@ static const char *kind_words(int32_t kind)
     return fb_kind_name(kind);
 }
 
-static void say_first(const fb_report *report, const fb_rec_finding *first)
+static void say_finding(const char *label, const fb_report *report, const fb_rec_finding *first)
 {
     char name[600], index[200];
     finding_name(first, name, sizeof name);
     finding_index(first, index, sizeof index);
-    say_field("first bad", "%s, %s, rank %d, micro-step %d: %s x %" PRIu64 "%s%s%s", name, boundary_words(first->boundary),
-              first->rank, first->micro_step, kind_words(first->kind), first->count, index[0] ? ", first at " : "", index,
+    say_field(label, "%s, %s, rank %d, micro-step %d: %s x %" PRIu64 "%s%s%s", name, boundary_words(first->boundary), first->rank,
+              first->micro_step, kind_words(first->kind), first->count, index[0] ? ", first at " : "", index,
               first->injected || report->injected_text[0] ? " (injected)" : "");
+}
+
+/* An explanation begins with the operator that it is of, which stands in the line above: "softmax (forward) in h.0.attn: ". */
+static const char *without_place(const char *explanation, const char *op)
+{
+    const char *colon = strstr(explanation, ": ");
+    return op[0] && colon && strncmp(explanation, op, strlen(op)) == 0 ? colon + 2 : explanation;
+}
+
+/* The first clause of the cause, on one line; firstbad why has the rest. */
+static void say_cause(const fb_report *report)
+{
+    enum { ROOM = 84 };
+    fb_cause_words words = fb_cause_words_of(report);
+    char text[512];
+    size_t end;
+    if (!report->located->cause_told || strcmp(words.name, "unknown") == 0) return;
+    (void)snprintf(text, sizeof text, "%s%s: %s", words.name, words.certain ? "" : " (fits best, not proven)",
+                   without_place(words.explanation, report->located->place->file.location.op));
+    for (end = 0; text[end] && text[end] != ';' && !(text[end] == '.' && (text[end + 1] == ' ' || !text[end + 1])); end++) {}
+    text[end] = '\0';
+    if (end <= ROOM) {
+        say_field("cause", "%s", text);
+        return;
+    }
+    for (end = ROOM - strlen(" ..."); end > 0 && text[end] != ' '; end--) {
+    } /* a text without a blank goes whole: never half a letter */
+    if (end) text[end] = '\0';
+    say_field("cause", "%s ...", text);
+}
+
+/* What the trainer may have printed when it happened is not told again: the operator, and why, in a line each. */
+static void say_first(const fb_report *report, const fb_rec_finding *first)
+{
+    const fb_told *told = report->located ? report->located->place : NULL;
+    fb_place place;
+    fb_phrase phrase = {"", 0};
+    if (!told || report->located->found != FB_LOCATED_OPERATOR) {
+        say_finding("first bad", report, first);
+        return;
+    }
+    place = fb_place_of_origin(told);
+    fb_why_place(&phrase, &place);
+    fb_phrase_add(&phrase, ", %s", fb_direction_name(&place));
+    if (told->file.step != first->step) fb_phrase_add(&phrase, ", step %" PRId64, told->file.step);
+    if (told->file.location.rank >= 0) fb_phrase_add(&phrase, ", rank %d", told->file.location.rank);
+    fb_phrase_add(&phrase, ", %s", fb_kind_text(told->file.location.kind));
+    if (place.source[0]) fb_phrase_add(&phrase, ", %s", place.source);
+    say_field("first bad", "%s", phrase.text);
+    say_cause(report);
+    say_finding("found as", report, &report->findings[told->explains].rec);
 }
 
 static const char *yes_no(int32_t answer)
