@@ -179,7 +179,7 @@ BODY void see_small(const fb_format *format, int bits, const uint8_t *data, size
     uint8_t rest[64] = {0};
     size_t i;
     for (i = 0; i < bytes; i += 64) {
-        if (bytes - i < 64) memcpy(rest, data + i, bytes - i);
+        if (bytes - i < 64) memcpy(rest, data + i, (bytes - i) % 64); /* less than 64 in any case; gcc 12 at -O0 does not see it */
         v = _mm512_and_si512(load(bytes - i < 64 ? rest : data + i), mask);
         low = min_of(bits, low, less_one(bits, v));
         small += below_of(bits, v, limit);
