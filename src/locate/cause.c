@@ -83,8 +83,8 @@ static int say_vanished(fb_look *look)
     int32_t format;
     const char *name = vanished(look->w, &value, &format);
     if (!name) return 0;
-    FB_EXPLAIN(look->cause, " \"%s\" = %s is 0 in %s, so that it no longer keeps the value it is added to above 0.", name,
-               fb_number_text(number, value), fb_number_format(format));
+    FB_EXPLAIN(look->cause, " \"%s\" = %s is 0 in %s%s.", name, fb_number_text(number, value), fb_number_format(format),
+               is_epsilon(look, name, value) ? ", so that it no longer keeps the value it is added to above 0" : "");
     return is_epsilon(look, name, value) ? 2 : 1;
 }
 

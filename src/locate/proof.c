@@ -104,6 +104,8 @@ static int bad_again(const fb_locate *l, const fb_tape *tape, uint32_t t)
 {
     int32_t seen = fb_tape_saw(tape, t);
     if (t == l->finding) seen = fb_locate_of_finding(l, seen);
+    /* What held NaN and now holds -Inf, which is intended there, has not come again. */
+    if (seen == FB_SEEN_NEG_INF && l->seen[t] == FB_SEEN_BAD && (l->row.flow_flags[t] & FB_FLOW_MASK)) return 0;
     return seen == FB_SEEN_BAD || seen == FB_SEEN_NEG_INF;
 }
 

@@ -67,6 +67,13 @@ void fb_values_read(int32_t dtype, const void *data, uint64_t count, double *out
     fb_fpenv_leave(saved);
 }
 
+int32_t fb_values_kind(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return fb_format_kind(fb_format_of(FB_F64), bits);
+}
+
 double fb_values_vanish_at(int32_t dtype)
 {
     const fb_format *format = fb_format_of(dtype);

@@ -43,13 +43,16 @@ static int finite_enough(const fb_locate *l, const fb_tape *tape, uint32_t t)
     return seen == FB_SEEN_FINITE || (seen == FB_SEEN_NEG_INF && (l->row.flow_flags[t] & FB_FLOW_MASK));
 }
 
-/* The same operator on this rank: it read finite numbers and made bad ones. Without a name, the finding itself. */
-static int shows_here(const fb_locate *l, const fb_tape *tape)
+/* The same operator on this rank: it read finite numbers and made bad ones. Without a name, the finding itself. was: what the
+   owner saw of its output. */
+static int shows_here(const fb_locate *l, const fb_tape *tape, int32_t was)
 {
     const fb_row *row = &l->row;
     uint32_t node = l->has_witness ? l->origins[0].node : FB_FLOW_NONE, t = l->has_witness ? l->origins[0].tensor : l->finding;
     int32_t seen = fb_tape_saw(tape, t);
+    if (t == l->finding) seen = fb_locate_of_finding(l, seen);
     if (seen != FB_SEEN_BAD && seen != FB_SEEN_NEG_INF) return 0;
+    if (seen == FB_SEEN_NEG_INF && was == FB_SEEN_BAD && (l->row.flow_flags[t] & FB_FLOW_MASK)) return 0;
     for (uint64_t e = node == FB_FLOW_NONE ? 0 : row->first[node]; node != FB_FLOW_NONE && e < row->first[node + 1]; e++) {
         if (!finite_enough(l, tape, row->inputs[e])) return 0;
     }
@@ -125,7 +128,7 @@ fb_status fb_locate_on_others(fb_locate *l, fb_error *err)
     fb_tape_finding finding = finding_of(l);
     fb_replay_request request;
     int32_t played = FB_PLAYED_FAILED;
-    int32_t alike = 1;
+    int32_t alike = 1, was = FB_SEEN_NOT;
     fb_status status;
     fb_tape tape;
     if (l->ranks.world == 1 || !tells_ranks_apart(l)) return FB_OK;
@@ -137,7 +140,11 @@ fb_status fb_locate_on_others(fb_locate *l, fb_error *err)
     fb_locate_want_nothing(l, &tape);
     fb_locate_want_witness(l, &tape, FB_WANT_LOOK);
     status = fb_locate_play(l, &tape, &request, &played, err);
-    if (status == FB_OK && played == FB_PLAYED) status = count_ranks(l, shows_here(l, &tape), err);
+    if (status == FB_OK && l->has_witness) {
+        was = l->seen[l->origins[0].tensor];
+        status = fb_ranks_from(&l->ranks, request.as_rank, &was, 1, err);
+    }
+    if (status == FB_OK && played == FB_PLAYED) status = count_ranks(l, shows_here(l, &tape, was), err);
     fb_tape_release(&tape);
     return status;
 }

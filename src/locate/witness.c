@@ -236,6 +236,22 @@ static fb_status fill_numbers(fb_locate *l, fb_error *err)
     return FB_OK;
 }
 
+/* In a mask -Inf is intended: the element that is bad is the first of the others, where there is one. */
+static void find_bad_element(fb_witness *w)
+{
+    const fb_witness_tensor *out = &w->outputs[w->bad_output];
+    w->bad_index = out->stats.first_index;
+    w->bad_kind = out->stats.first_kind;
+    if (!(out->flags & FB_TAPE_MASK) || !out->values || out->stats.nan + out->stats.pos_inf == 0) return;
+    for (uint64_t i = out->stats.first_index; i < out->count; i++) {
+        int32_t kind = fb_values_kind(out->values[i]);
+        if (kind != FB_KIND_NAN && kind != FB_KIND_POS_INF) continue;
+        w->bad_index = i;
+        w->bad_kind = kind;
+        return;
+    }
+}
+
 /* ---- all of it --------------------------------------------------------------------------------------------------------------- */
 
 static fb_status fill_origin(fb_locate *l, fb_error *err)
@@ -254,10 +270,7 @@ static fb_status fill_origin(fb_locate *l, fb_error *err)
         if (status == FB_OK) status = fill_module_inputs(l, err);
         if (status == FB_OK) status = fill_numbers(l, err);
     }
-    if (status == FB_OK && w->output_count) {
-        w->bad_index = w->outputs[w->bad_output].stats.first_index;
-        w->bad_kind = w->outputs[w->bad_output].stats.first_kind;
-    }
+    if (status == FB_OK && w->output_count) find_bad_element(w);
     return status;
 }
 

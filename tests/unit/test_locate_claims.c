@@ -36,8 +36,8 @@ static fb_status softplus(void *ctx, fb_tape *tape, const fb_replay_request *req
     fb_status status;
     if (request->purpose == FB_REPLAY_SMALLER) return FB_E_UNSUPPORTED;
     for (int i = 0; i < 2; i++) y[i] = logf(1.0f + expf(weight[i] * x[i]));
-    if (device_broken && me->rank == 1) y[0] = INFINITY;
-    if (masked) y[1] = -INFINITY;
+    if (device_broken && me->rank == 1) y[1] = INFINITY;
+    if (masked) y[0] = -INFINITY;
     status = told(tape, "weight", FB_TAPE_STATE, weight, &in[0], err);
     if (status == FB_OK) status = told(tape, "x", FB_TAPE_BATCH, x, &in[1], err);
     value.name = "y";
@@ -59,6 +59,7 @@ static fb_status exact_softplus(void *ctx, fb_rerun *rerun, fb_error *err)
     (void)ctx;
     (void)err;
     for (int i = 0; i < 2; i++) rerun->outputs[0][i] = log1p(exp(rerun->inputs[0][i] * rerun->inputs[1][i]));
+    if (masked) rerun->outputs[0][0] = -INFINITY;
     return FB_OK;
 }
 
@@ -164,10 +165,37 @@ static void test_locate__the_mask_of_a_tensor_is_not_the_nan_that_was_found_in_i
     assert_int_equal(r->reproduced, 3);
     assert_int_equal(r->persists, 1);
     /* NaN or +Inf beside the mask is the finding. */
-    w.start[0][0][0] = 100.0f;
+    w.start[0][0][1] = 100.0f;
     r = run(1, FB_KIND_POS_INF);
     assert_int_equal(r->found, FB_LOCATED_OPERATOR);
     assert_int_equal(r->reproduced, 3);
+}
+
+/* In FP64 element 0 is -Inf as well, since it is masked; what is to be explained is element 1. */
+static void test_locate__the_cause_is_that_of_an_element_that_is_not_masked(void **state)
+{
+    const fb_locate_result *r;
+    (void)state;
+    masked = 1;
+    w.start[0][0][1] = 100.0f;
+    r = run(1, FB_KIND_POS_INF);
+    assert_int_equal(r->found, FB_LOCATED_OPERATOR);
+    assert_int_equal(r->rule, FB_RULE_NONE);
+    assert_string_equal(r->cause_class, "kernel_bug");
+    assert_non_null(strstr(r->sentence, "in FP64 it comes to 100"));
+}
+
+/* Other ranks hold the mask too, and not the fault. */
+static void test_locate__a_mask_on_other_ranks_is_not_the_fault_of_this_one(void **state)
+{
+    const fb_locate_result *r;
+    (void)state;
+    masked = device_broken = 1;
+    r = run(2, FB_KIND_POS_INF);
+    assert_int_equal(r->found, FB_LOCATED_OPERATOR);
+    assert_int_equal(r->other_ranks_tried, 1);
+    assert_int_equal(r->other_ranks_bad, 0);
+    assert_string_equal(r->cause_class, "hardware_fault");
 }
 
 int main(void)
@@ -176,6 +204,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_locate__a_device_is_not_blamed_where_the_ranks_hold_other_state, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_locate__a_device_is_blamed_where_all_else_is_the_same, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_locate__the_mask_of_a_tensor_is_not_the_nan_that_was_found_in_it, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_locate__the_cause_is_that_of_an_element_that_is_not_masked, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_locate__a_mask_on_other_ranks_is_not_the_fault_of_this_one, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
