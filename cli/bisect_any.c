@@ -113,7 +113,8 @@ static void say_answer(const outcome *o, fb_lines *lines)
                      v->count, finding, list);
         break;
     case FB_FOUND_INTERVAL:
-        fb_lines_add(lines, "", 0, "Not certain: it is among %u %s: %s.", v->count, boundaries(v->count), list);
+        if (v->count == 1) fb_lines_add(lines, "", 0, "Not certain: perhaps %s, which was not shown.", list);
+        else fb_lines_add(lines, "", 0, "Not certain: it is among %u boundaries: %s.", v->count, list);
         break;
     case FB_FOUND_ENTRY:
         if (all_state(o)) fb_lines_add(lines, "", 0, "The state was bad before the first boundary, and none is blamed: %s.", list);

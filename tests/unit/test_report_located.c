@@ -724,17 +724,17 @@ static void test_located__a_bundle_is_called_unchanged_only_after_it_was_read(vo
 
 /* ---- a system that fails ----------------------------------------------------------------------------------------------------- */
 
-static void test_located__every_failing_allocation_is_told_or_survived(void **state)
+static void fail_every_allocation(const char *case_name)
 {
     told_text t = usual();
     char folder[128];
     world w;
     uint64_t k;
-    (void)state;
     begin(&w);
     write_told(&w, ".", &t);
     write_told(&w, "replays/001", &t);
     write_bundle(&w, 3, 0, 1);
+    if (case_name) move_case(&w, case_name, NULL);
     (void)snprintf(folder, sizeof folder, "%s/test", w.dir);
     for (k = 1; k < 5000; k++) {
         fb_report *report = NULL;
@@ -746,11 +746,19 @@ static void test_located__every_failing_allocation_is_told_or_survived(void **st
         requests = fb_alloc_requests();
         fb_alloc_fail_at(0, 0);
         if (status != FB_OK) assert_int_equal(status, FB_E_NOMEM);
+        else assert_true(report->case_folder[0]); /* a folder that is there is never called gone */
         fb_report_free(report);
         if (requests < k) break;
     }
     assert_true(k > 30 && k < 5000);
     world_close(&w);
+}
+
+static void test_located__every_failing_allocation_is_told_or_survived(void **state)
+{
+    (void)state;
+    fail_every_allocation(NULL);
+    fail_every_allocation("renamed");
 }
 
 static uint64_t system_calls, fail_call;
