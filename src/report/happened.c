@@ -88,13 +88,15 @@ static void place_of_operator(sentence *out, const fb_report *report, const fb_t
     const char *part = strcmp(direction, "forward") == 0    ? "forward pass"
                        : strcmp(direction, "backward") == 0 ? "backward pass"
                                                             : direction;
+    int after_reduction = place.boundary == FB_REDUCED_GRAD && strcmp(direction, "update") == 0;
     char name[NAME_SHOWN + 4];
     int32_t rank = told->file.location.rank;
     int of_batch = told->of != told->explains;
     add_when(out, report, told->file.step, place.micro_step);
     if (of_batch) add(out, " the batch of rank %d was bad, and", report->findings[told->of].rec.rank);
     add(out, " %s", clipped(place.op, name));
-    if (part[0]) add(out, " in the %s%s", part, place.module[0] ? " of" : "");
+    if (after_reduction) add(out, " after the reduction%s", place.module[0] ? ", in" : "");
+    else if (part[0]) add(out, " in the %s%s", part, place.module[0] ? " of" : "");
     else if (place.module[0]) add(out, " in");
     if (place.module[0]) add(out, " %s", clipped(place.module, name));
     if (place.source[0]) add(out, " (%s)", clipped(place.source, name));
@@ -175,10 +177,13 @@ static void place_of_finding(sentence *out, const fb_report *report, const fb_re
     }
     add(out, " rank %d %s %s in ", finding->rank, finding->boundary == FB_ENTRY ? "began with" : "found", kind);
     if (finding->boundary == FB_LOCAL_GRAD) add(out, "the local gradient of ");
-    if (finding->boundary == FB_REDUCED_GRAD) add(out, "the reduced gradient of ");
+    if (finding->boundary == FB_REDUCED_GRAD && !fb_judge_made_of_reduced(finding)) add(out, "the reduced gradient of ");
     if (finding->boundary == FB_LOSS && strcmp(tensor, "loss") == 0 && finding->module.bytes == 0) add(out, "the loss");
     else add_finding(out, finding);
-    if (finding->boundary == FB_UPDATE) add(out, " after the update");
+    if (finding->boundary == FB_UPDATE && fb_judge_taken(report, finding) == FB_ANSWER_NO)
+        add(out, " of the update that was held back");
+    else if (finding->boundary == FB_UPDATE) add(out, " %s the update", fb_judge_taken(report, finding) > 0 ? "after" : "of");
+    if (fb_judge_made_of_reduced(finding)) add(out, " after the reduction");
     add(out, ".");
 }
 
@@ -187,9 +192,12 @@ static void tell_place(sentence *out, const fb_report *report)
     const fb_located *located = report->located;
     const fb_told *told = located ? located->place : NULL;
     int32_t found = told && !told->doubt[0] ? located->found : FB_LOCATED_NOTHING;
+    static const char *const apart[] = {"the replicas were compared over the ranks and had drifted apart",
+                                        "the ranks voted on different steps", "the ranks voted with different loss scales",
+                                        "the ranks voted under different policies"};
     if (report->first == UINT64_MAX && report->drift[0]) {
         add_when(out, report, report->step, -1);
-        add(out, " the replicas were compared over the ranks and had drifted apart.");
+        add(out, " %s.", apart[report->parted]);
     } else if (report->first == UINT64_MAX) {
         add_when(out, report, report->step, -1);
         add(out, " an update was judged bad, and no finding of it is recorded.");

@@ -5,7 +5,7 @@
  *   ledger.c     one rank's ledger, record by record
  *   load.c       which files there are, which are read, in which order
  *   renamed.c    a case folder that has another name than its case
- *   judge_case.c, judge_run.c, judge_replicas.c   the five answers, from what was read
+ *   judge_case.c, judge_run.c, judge_spread.c, judge_replicas.c, judge_apart.c   the five answers, from what was read
  *   located.c    what replays told of the case
  *   say.c, happened.c           words that the renderers share (say.h)
  */
@@ -76,13 +76,25 @@ void fb_ledger_record(void *ctx, const fb_log_record *record, int frozen);
  * before; -1: any step before. */
 int64_t fb_judge_since(const fb_report *report, const fb_rec_finding *finding);
 
+/* judge_spread.c: did the state take the update that a finding at FB_UPDATE of the bad step is in?
+ * FB_ANSWER_NO: it was held back beside it. */
+int32_t fb_judge_taken(const fb_report *report, const fb_rec_finding *finding);
+/* 1: found after the reduction, and no gradient: made from the reduced gradients on each rank, such as their norm. */
+int fb_judge_made_of_reduced(const fb_rec_finding *finding);
+/* Where the finding is, for people: its boundary, said as exactly as the records allow. */
+const char *fb_judge_boundary_text(const fb_report *report, const fb_rec_finding *finding);
+
 /* located.c: fills report->located, after fb_judge_case. Only FB_E_NOMEM and FB_E_LIMIT come back. */
 fb_status fb_located_load(const fb_os *os, fb_report *report, fb_error *err);
 void fb_located_free(fb_located *located);
 
 void fb_judge_no_vote(fb_report *report);
+/* judge_spread.c: collective, parameters, optimizer_state, each with its reason; after the decision was counted. */
+void fb_judge_spread(fb_report *report);
 /* judge_replicas.c: which ranks differ, into report->drift. */
 void fb_judge_replicas(fb_report *report);
+/* judge_apart.c: ranks that voted on different steps, loss scales or policies, into report->drift. */
+void fb_judge_apart(fb_report *report);
 fb_status fb_judge_case(fb_report *report, fb_error *err);
 void fb_judge_recovery(const fb_os *os, fb_report *report);
 void fb_judge_status(fb_report *report);

@@ -58,7 +58,8 @@ static int same_tensor(const fb_rec_finding *a, const fb_rec_finding *b)
 static void add_to_set(fb_report *report, uint64_t index)
 {
     const fb_rec_finding *finding = &report->findings[index].rec;
-    for (uint64_t i = 0; finding->boundary == FB_REDUCED_GRAD && i < report->first_set_count; i++) {
+    int received = finding->boundary == FB_REDUCED_GRAD && !fb_judge_made_of_reduced(finding);
+    for (uint64_t i = 0; received && i < report->first_set_count; i++) {
         fb_report_finding *member = &report->findings[report->first_set[i]];
         if (same_tensor(&member->rec, finding)) {
             member->ranks++;
@@ -192,125 +193,6 @@ static void decision(fb_report *report)
     if (report->case_action < report->action) report->case_action = report->action;
 }
 
-/* ---- spread ------------------------------------------------------------------------------------------------------------------ */
-
-static uint64_t reduced_ranks(const fb_report *report)
-{
-    uint64_t ranks = 0;
-    for (uint64_t i = 0; i < report->finding_count; i++) {
-        const fb_rec_finding *finding = &report->findings[i].rec;
-        int earlier = 0;
-        if (finding->boundary != FB_REDUCED_GRAD) continue;
-        for (uint64_t k = 0; k < i && !earlier; k++) {
-            earlier = report->findings[k].rec.boundary == FB_REDUCED_GRAD && report->findings[k].rec.rank == finding->rank;
-        }
-        ranks += (uint64_t)!earlier;
-    }
-    return ranks;
-}
-
-/* The least that any rank did with its reduced gradients at the bad step; -1 when no rank says. */
-static int reduced_level(const fb_report *report)
-{
-    int level = -1;
-    for (uint64_t i = 0; i < report->rank_count; i++) {
-        const fb_report_rank *rank = &report->ranks[i];
-        if (!rank->has_step) continue;
-        if (level < 0 || rank->cover.level[FB_REDUCED_GRAD] > level) level = rank->cover.level[FB_REDUCED_GRAD];
-    }
-    return level;
-}
-
-/* A vote of the bad step that not all ranks gave: nobody can have read it. */
-static int never_read(const fb_report *report)
-{
-    return report->has_no_vote && report->no_vote_step == report->step && report->no_vote_count > 0;
-}
-
-static void spread_collective(fb_report *report)
-{
-    uint64_t ranks = reduced_ranks(report);
-    int level = reduced_level(report);
-    int withheld_first = report->verdicts > 0 && report->action != FB_PROCEED && report->applied_on == 0;
-    if (report->world == 1) {
-        report->collective = FB_ANSWER_NO;
-        fb_sentence(report->collective_why, "one rank: there is no collective");
-    } else if (ranks > 0) {
-        report->collective = FB_ANSWER_YES;
-        fb_sentence(report->collective_why, "the reduced gradient was non-finite on %llu rank%s", (unsigned long long)ranks,
-                    ranks == 1 ? "" : "s");
-    } else if (level == FB_COVER_FULL) {
-        report->collective = FB_ANSWER_NO;
-        fb_sentence(report->collective_why, "every reduced gradient of that step was checked and finite");
-    } else if (withheld_first && level <= FB_COVER_NONE) {
-        report->collective = FB_ANSWER_NO;
-        fb_sentence(report->collective_why, "the vote came before it, and no reduced gradient was handed over after it");
-    } else if (never_read(report) && report->no_vote_number == 1) {
-        report->collective = FB_ANSWER_NO;
-        fb_sentence(report->collective_why, "the vote before it was never read");
-    } else {
-        fb_sentence(report->collective_why, "%s",
-                    report->verdicts == 0 ? "no verdict of that step was recorded"
-                                          : "the reduced gradients of that step were not all checked");
-    }
-}
-
-/* Withheld, as far as ledgers say: where some are missing, a unanimous vote speaks for their ranks. */
-static int32_t state_withheld(const fb_report *report, uint64_t ranks, char why[FB_REPORT_TEXT_MAX])
-{
-    unsigned long long withheld = (unsigned long long)report->withheld_on, of = (unsigned long long)ranks;
-    if (report->withheld_on < ranks && report->unanimous != 1) {
-        fb_sentence(why, "withheld on %llu of %llu ranks; of the others nothing is recorded", withheld, of);
-        return FB_ANSWER_UNKNOWN;
-    }
-    if (report->proofs_compared > 0) {
-        fb_sentence(why, "withheld on %llu of %llu ranks, digests equal on %llu", withheld, of,
-                    (unsigned long long)report->proofs_equal);
-    } else {
-        fb_sentence(why, "withheld on %llu of %llu ranks; no digests were compared", withheld, of);
-    }
-    return FB_ANSWER_NO;
-}
-
-/* What the records say of owned state when no finding is in it. */
-static int32_t state_untouched(const fb_report *report, char why[FB_REPORT_TEXT_MAX])
-{
-    uint64_t ranks = report->world > 0 ? (uint64_t)report->world : report->withheld_on + report->applied_on;
-    if (report->proofs_compared > report->proofs_equal) {
-        fb_sentence(why, "the update was withheld, and yet the state changed on %llu of %llu ranks before the next step",
-                    (unsigned long long)(report->proofs_compared - report->proofs_equal), (unsigned long long)ranks);
-        return FB_ANSWER_UNKNOWN;
-    }
-    if (report->applied_on > 0) {
-        fb_sentence(why, "the update was applied on %llu of %llu ranks, and this state was not looked at after it",
-                    (unsigned long long)report->applied_on, (unsigned long long)ranks);
-        return FB_ANSWER_UNKNOWN;
-    }
-    if (report->withheld_on > 0) return state_withheld(report, ranks, why);
-    if (never_read(report)) {
-        fb_sentence(why, "no rank could read the vote, so no gate opened");
-        return FB_ANSWER_NO;
-    }
-    fb_sentence(why, "no record says what became of the update");
-    return FB_ANSWER_UNKNOWN;
-}
-
-static void spread_state(const fb_report *report, uint64_t entry, uint64_t update, const char *what, int32_t *answer,
-                         char why[FB_REPORT_TEXT_MAX])
-{
-    const fb_rec_finding *first = report->first == UINT64_MAX ? NULL : &report->findings[report->first].rec;
-    const char *when =
-        first && first->boundary == FB_ENTRY ? "on entry, so it was there before this step" : "in this step or after it";
-    char n[32];
-    if (entry + update == 0) {
-        *answer = state_untouched(report, why);
-        return;
-    }
-    *answer = FB_ANSWER_YES;
-    fb_sentence(why, "found in %s %s (%s finding%s over all ranks)", what, when, fb_thousands(entry + update, n),
-                entry + update == 1 ? "" : "s");
-}
-
 /* ---- witness and cause ------------------------------------------------------------------------------------------------------- */
 
 static void list_boundaries(uint32_t bits, char *out, size_t room)
@@ -380,7 +262,10 @@ static int local_gradients_were_clean(const fb_report *report)
 
 static void cause_reduced(fb_report *report, const fb_rec_finding *first)
 {
-    if (!local_gradients_were_clean(report)) {
+    if (fb_judge_made_of_reduced(first)) {
+        cause(report, "undecidable",
+              "it is no gradient: each rank made it from the reduced gradients, after the collective; how is not recorded", "");
+    } else if (!local_gradients_were_clean(report)) {
         cause(report, "undecidable",
               "the local gradients were not all checked on all ranks, so whether one of them was bad before the collective is not "
               "known",
@@ -394,6 +279,18 @@ static void cause_reduced(fb_report *report, const fb_rec_finding *first)
               "collective, or was corrupted there",
               "divide by the number of ranks before the sum, or reduce in a wider format");
     }
+}
+
+static void cause_update(fb_report *report, const fb_rec_finding *first)
+{
+    int32_t taken = fb_judge_taken(report, first);
+    const char *what = taken == FB_ANSWER_NO    ? "the update that was held back beside the state"
+                       : taken == FB_ANSWER_YES ? "the state after the update"
+                                                : "the update";
+    char text[FB_REPORT_TEXT_MAX];
+    fb_sentence(text, "the gradients passed the gate and %s is not finite: the optimizer made it, from what input is not recorded",
+                what);
+    cause(report, "undecidable", text, "");
 }
 
 static void judge_cause(fb_report *report, const fb_rec_finding *first)
@@ -431,12 +328,7 @@ static void judge_cause(fb_report *report, const fb_rec_finding *first)
               "resume from a checkpoint that was saved before it");
         break;
     case FB_REDUCED_GRAD: cause_reduced(report, first); break;
-    case FB_UPDATE:
-        cause(report, "undecidable",
-              "the gradients passed the gate and the state after the update is not finite: the optimizer made it, from what input "
-              "is not recorded",
-              "");
-        break;
+    case FB_UPDATE: cause_update(report, first); break;
     default: cause(report, "undecidable", "undecidable from this evidence: what made it was not replayed", ""); break;
     }
 }
@@ -453,6 +345,20 @@ static void batch_from_finding(fb_report *report, const fb_rec_finding *first)
     if (first->rng_state_hash) step->known |= FB_KNOWN_RNG_HASH;
 }
 
+/* Ranks that differ in what must be equal: a cause of its own, beside which nothing needs to be bad. */
+static void cause_apart(fb_report *report)
+{
+    fb_judge_replicas(report);
+    if (!report->drift[0]) fb_judge_apart(report);
+    if (!report->drift[0]) return;
+    if (report->parted == FB_PARTED_REPLICAS) {
+        cause(report, "replicas_differ", report->drift, "start all ranks again from one checkpoint that was saved before it");
+    } else {
+        cause(report, "ranks_disagree", report->drift,
+              "give all ranks the same step, loss scale and policy, and start them again from one checkpoint");
+    }
+}
+
 /* ---- the whole --------------------------------------------------------------------------------------------------------------- */
 
 fb_status fb_judge_case(fb_report *report, fb_error *err)
@@ -462,15 +368,9 @@ fb_status fb_judge_case(fb_report *report, fb_error *err)
     if (status != FB_OK) return status;
     choose_first(report);
     decision(report);
-    spread_collective(report);
-    spread_state(report, report->entry_parameter, report->update_parameter, "parameters", &report->parameters,
-                 report->parameters_why);
-    spread_state(report, report->entry_moment, report->update_moment, "moments", &report->optimizer_state, report->optimizer_why);
-    fb_judge_replicas(report);
-    if (report->drift[0]) {
-        cause(report, "replicas_differ", report->drift, "start all ranks again from one checkpoint that was saved before it");
-        if (report->first == UINT64_MAX) return FB_OK;
-    }
+    fb_judge_spread(report);
+    cause_apart(report);
+    if (report->first == UINT64_MAX && report->drift[0]) return FB_OK;
     if (report->first == UINT64_MAX) {
         cause(report, "undecidable", report->misuse_text[0] ? report->misuse_text : "no finding of this step could be read", "");
         return FB_OK;

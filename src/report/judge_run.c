@@ -162,8 +162,13 @@ void fb_judge_recovery(const fb_os *os, fb_report *report)
     if (where && strcmp(where, "data") != 0) {
         fb_sentence(report->samples_why, "the cause lies in the %s, not in the batch",
                     strcmp(where, "numbers") == 0 ? "number format or a scale" : where);
-    } else if (first->boundary == FB_ENTRY || first->boundary == FB_UPDATE) {
+    } else if (first->boundary == FB_ENTRY) {
         fb_sentence(report->samples_why, "the state was bad, not the batch");
+    } else if (first->boundary == FB_UPDATE) {
+        fb_sentence(report->samples_why, "%s",
+                    fb_judge_taken(report, first) == FB_ANSWER_YES
+                        ? "the state was bad, not the batch"
+                        : "it came to be in the update, after the batches of all ranks were joined");
     } else if (first->boundary == FB_REDUCED_GRAD) {
         fb_sentence(report->samples_why, "it came to be after the batches of all ranks were joined");
     } else if (!report->has_spokesman_step) {

@@ -2,6 +2,7 @@
  * One rank's ledger: pulse, frozen records, appended records. Reading is in two rounds, a survey that finds the bad steps and a
  * closer look at the one that was chosen, because that one is known only after the survey of all ranks.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -116,11 +117,12 @@ static void survey_finding(fb_report *report, const fb_rec_finding *finding, int
     if (entry->first_rank < 0) entry->first_rank = finding->rank;
 }
 
-static void survey_verdict(fb_report *report, const fb_rec_verdict *verdict)
+static void survey_verdict(fb_report *report, fb_report_rank *rank, const fb_rec_verdict *verdict)
 {
     fb_report_bad_step *entry = fb_bad_step(report, verdict->step);
     int32_t attempt;
     int64_t step;
+    if (verdict->reason == FB_REASON_DISAGREE && verdict->action == FB_HALT) rank->parted_step = verdict->step;
     if (!entry) return;
     if (!verdict->fault && verdict->unanimous == 1) {
         entry->probing = 1;
@@ -160,6 +162,17 @@ static int64_t number_of(const char *text)
     return c == text || *c ? -1 : number;
 }
 
+/* What all ranks must have in common of their settings, as one text that can be compared and shown. */
+static void take_policy(fb_report_rank *rank, const char *key, const char *value)
+{
+    static const char *const keys[] = {"on_bad", "max_skips", "agreement", "dynamic_loss_scale"};
+    size_t used = strlen(rank->policy);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (strcmp(key, keys[i]) != 0) continue;
+        (void)snprintf(rank->policy + used, sizeof rank->policy - used, "%s%s %.20s", used ? ", " : "", key, value);
+    }
+}
+
 /* The RUN record stands in for a run.json that is missing, and says whose ledger this is. */
 static void take_pair(void *ctx, fb_text key, fb_text value)
 {
@@ -170,6 +183,7 @@ static void take_pair(void *ctx, fb_text key, fb_text value)
     fb_text_copy(name, sizeof name, key);
     fb_text_copy(text, sizeof text, value);
     number = number_of(text);
+    take_policy(reading->rank, name, text);
     if (strcmp(name, "world") == 0 && run->world < 0 && number > 0 && number <= FB_REPORT_RANKS_MAX) run->world = (int32_t)number;
     if (strcmp(name, "rank") == 0 && number != reading->rank->rank) reading->rank->foreign = 1;
     if (strcmp(name, "attempt") == 0 && number != reading->report->attempt) reading->rank->foreign = 1;
@@ -205,7 +219,7 @@ static void survey(fb_ledger_reading *reading, const fb_log_record *record, int 
         break;
     case FB_REC_VERDICT:
         if (fb_rec_verdict_decode(record->payload, record->bytes, &rec.verdict, NULL) == FB_OK)
-            survey_verdict(report, &rec.verdict);
+            survey_verdict(report, reading->rank, &rec.verdict);
         break;
     case FB_REC_EVENT:
         if (fb_rec_event_decode(record->payload, record->bytes, &rec.event, NULL) == FB_OK) {
@@ -223,16 +237,39 @@ static void survey(fb_ledger_reading *reading, const fb_log_record *record, int 
 
 /* ---- the chosen step --------------------------------------------------------------------------------------------------------- */
 
-/* A state that was read whole and was finite was not bad yet: after the update of that step, or on entry to it. */
+/* A state that was read whole and was finite was not bad yet: after the update of that step, or on entry to it. What was read of an
+   update that was held back says nothing of the state. */
 static void note_whole_state(fb_report_rank *rank, const fb_rec_step *step)
 {
     if (step->findings || (step->flags & FB_STEP_ENTRY_BAD)) return;
-    if (step->cover.level[FB_UPDATE] == FB_COVER_FULL) rank->state_since = step->step + 1;
+    if (step->cover.level[FB_UPDATE] == FB_COVER_FULL && (step->flags & FB_STEP_APPLIED)) rank->state_since = step->step + 1;
     else if (step->cover.level[FB_ENTRY] == FB_COVER_FULL) rank->state_since = step->step;
+}
+
+/* Before it was put in place the update is no part of the state, and in a step without an end nobody knows what became of it. */
+static void update_settled(fb_report *report, fb_report_rank *rank, int32_t taken)
+{
+    *(taken == FB_ANSWER_YES  ? &report->update_parameter
+      : taken == FB_ANSWER_NO ? &report->held_parameter
+                              : &report->open_parameter) += rank->update_parameter;
+    *(taken == FB_ANSWER_YES  ? &report->update_moment
+      : taken == FB_ANSWER_NO ? &report->held_moment
+                              : &report->open_moment) += rank->update_moment;
+    rank->update_step = -1;
+    rank->update_parameter = rank->update_moment = 0;
+}
+
+static void note_update(fb_report *report, fb_report_rank *rank, const fb_rec_finding *finding)
+{
+    if (rank->update_step >= 0 && rank->update_step != finding->step) update_settled(report, rank, FB_ANSWER_UNKNOWN);
+    rank->update_step = finding->step;
+    rank->update_parameter += (uint64_t)(finding->role == FB_ROLE_PARAMETER);
+    rank->update_moment += (uint64_t)(finding->role == FB_ROLE_MOMENT);
 }
 
 static void detail_step(fb_report *report, fb_report_rank *rank, const fb_rec_step *step)
 {
+    if (step->step == rank->update_step) update_settled(report, rank, step->flags & FB_STEP_APPLIED ? FB_ANSWER_YES : FB_ANSWER_NO);
     if (step->step < report->step) note_whole_state(rank, step);
     if (step->step < report->step && (step->flags & FB_STEP_GATED)) rank->last_good_step = step->step;
     if (step->step != report->step) return;
@@ -241,6 +278,7 @@ static void detail_step(fb_report *report, fb_report_rank *rank, const fb_rec_st
     rank->step_action = step->action;
     rank->step_agreement = step->agreement;
     rank->step_unanimous = step->unanimous;
+    rank->loss_scale = step->loss_scale_before;
     rank->cover = step->cover;
 }
 
@@ -262,8 +300,7 @@ static void detail_finding(fb_ledger_reading *reading, const fb_rec_finding *fin
     own.rank = reading->rank->rank; /* the file says whose it is */
     if (!frozen && own.boundary == FB_ENTRY && own.role == FB_ROLE_PARAMETER) report->entry_parameter++;
     if (!frozen && own.boundary == FB_ENTRY && own.role == FB_ROLE_MOMENT) report->entry_moment++;
-    if (!frozen && own.boundary == FB_UPDATE && own.role == FB_ROLE_PARAMETER) report->update_parameter++;
-    if (!frozen && own.boundary == FB_UPDATE && own.role == FB_ROLE_MOMENT) report->update_moment++;
+    if (!frozen && own.boundary == FB_UPDATE) note_update(report, reading->rank, &own);
     if (own.step != report->step) return;
     if (!frozen) reading->rank->findings++;
     if (reading->status == FB_OK) {

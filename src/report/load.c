@@ -134,7 +134,7 @@ static int64_t visit_ledger(void *arg, const char *name)
     entry->action = -1;
     entry->first_rank = -1;
     entry->first_step = entry->last_step = entry->last_good_step = entry->last_gated_step = entry->state_since =
-        entry->replicas_step = -1;
+        entry->replicas_step = entry->update_step = entry->parted_step = -1;
     return 0;
 }
 

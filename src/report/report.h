@@ -18,6 +18,8 @@
 
 enum { FB_WHY_CLEAN = 0, FB_WHY_CASE = 1, FB_WHY_UNDECIDED = 2 };
 enum { FB_ANSWER_UNKNOWN = -1, FB_ANSWER_NO = 0, FB_ANSWER_YES = 1 };
+/* What the ranks must have in common and do not. */
+enum { FB_PARTED_REPLICAS = 0, FB_PARTED_STEP = 1, FB_PARTED_SCALE = 2, FB_PARTED_POLICY = 3 };
 
 enum {
     FB_REPORT_TEXT_MAX = 512, /* bytes of one sentence */
@@ -79,7 +81,13 @@ typedef struct fb_report_rank {
     int32_t step_action, step_agreement, step_unanimous; /* what the STEP record says, where no verdict was worth a record */
     uint32_t step_flags;
     uint64_t findings, findings_cut;
-    int32_t proof; /* 0 none, 1 digest at the decision, 2 compared at the next begin */
+    double loss_scale; /* as the step began; read only with has_step */
+    /* Found in the update of `update_step`, whose STEP record, which says whether the state took it, was not read yet. */
+    int64_t update_step;
+    uint64_t update_parameter, update_moment;
+    int64_t parted_step; /* in which it was halted, since the ranks did not agree on what they voted on; -1 none */
+    char policy[96];     /* what the RUN record says of it, "" nothing */
+    int32_t proof;       /* 0 none, 1 digest at the decision, 2 compared at the next begin */
     int32_t proof_equal;
     uint64_t proof_tensors, proof_bytes, proof_digest;
     uint64_t replicas_compared; /* steps in which the parameters of all ranks were compared and equal */
@@ -141,7 +149,8 @@ typedef struct fb_report {
     uint64_t first;        /* index into findings of the spokesman's; UINT64_MAX none */
     char misuse_text[512]; /* what the trainer did wrong in the bad step or right before it, "" nothing */
     int32_t misuse_rank;
-    char drift[FB_REPORT_TEXT_MAX];     /* which replicas differ at the bad step, "" none */
+    char drift[FB_REPORT_TEXT_MAX];     /* which ranks differ at the bad step, and in what, "" none */
+    int32_t parted;                     /* in what: FB_PARTED_* */
     char noted[FB_REPORT_TEXT_MAX];     /* what the run itself noted when it located this case, "" nothing */
     char injected_text[256];            /* specification of a planted fault, "" none */
     int64_t case_last_step;             /* last bad step of the same case */
@@ -161,7 +170,9 @@ typedef struct fb_report {
     /* 2 spread */
     int32_t collective, parameters, optimizer_state;
     char collective_why[FB_REPORT_TEXT_MAX], parameters_why[FB_REPORT_TEXT_MAX], optimizer_why[FB_REPORT_TEXT_MAX];
-    uint64_t entry_parameter, entry_moment, update_parameter, update_moment; /* findings from the bad step on */
+    uint64_t entry_parameter, entry_moment, update_parameter, update_moment; /* findings from the bad step on, in the state */
+    uint64_t held_parameter, held_moment; /* in an update that was held back beside the state, which did not take it */
+    uint64_t open_parameter, open_moment; /* in an update of which no record says whether the state took it */
 
     /* 3 decision */
     int32_t action, agreement, unanimous, reason; /* action -1: no verdict was recorded */

@@ -186,7 +186,7 @@ static void replicas(fb_json *json, const fb_report *report)
     fb_json_object_begin(json);
     fb_json_key_uint(json, "compared_equal", report->rank_count ? compared : 0);
     fb_json_int_or_null(json, "last_equal_step", step, report->rank_count && step >= 0);
-    fb_json_text_or_null(json, "drift", report->drift);
+    fb_json_text_or_null(json, "drift", report->parted == FB_PARTED_REPLICAS ? report->drift : "");
     fb_json_object_end(json);
 }
 

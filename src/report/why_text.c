@@ -91,7 +91,7 @@ static void place_text(const fb_report *report, const fb_rec_finding *finding, i
     fb_finding_name(finding, name, sizeof name);
     if (with_step) fb_phrase_add(phrase, "step %lld, ", (long long)finding->step);
     if (many || finding->micro_step > 0) fb_phrase_add(phrase, "micro-step %d, ", finding->micro_step);
-    fb_phrase_add(phrase, "rank %d, %s, %s", finding->rank, fb_boundary_text(finding->boundary), name);
+    fb_phrase_add(phrase, "rank %d, %s, %s", finding->rank, fb_judge_boundary_text(report, finding), name);
     value_text(finding, phrase);
 }
 
@@ -171,13 +171,15 @@ static void origin(fb_lines *lines, const fb_report *report)
 {
     const fb_told *told = report->located->place;
     fb_place place = fb_place_of_origin(told);
+    const char *direction = fb_direction_name(&place);
     int many = report->has_spokesman_step && report->spokesman_step.micro_steps > 1;
     char n[32];
     fb_phrase phrase = {"", 0};
     fb_phrase_add(&phrase, "step %lld", (long long)told->file.step);
     if (place.micro_step > 0 || (many && place.micro_step == 0)) fb_phrase_add(&phrase, ", micro-step %d", place.micro_step);
     if (told->file.location.rank >= 0) fb_phrase_add(&phrase, ", rank %d", told->file.location.rank);
-    fb_phrase_add(&phrase, ", %s, ", fb_direction_name(&place));
+    fb_phrase_add(&phrase, ", %s, ",
+                  place.boundary == FB_REDUCED_GRAD && strcmp(direction, "update") == 0 ? "after the reduction" : direction);
     fb_why_place(&phrase, &place);
     fb_phrase_add(&phrase, ", %s", fb_kind_text(told->file.location.kind));
     if (told->file.location.bad) fb_phrase_add(&phrase, " x %s", fb_thousands(told->file.location.bad, n));
