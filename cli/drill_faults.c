@@ -28,12 +28,14 @@
 #define LATE .late = 1
 #define SPREADS .spreads = 1
 #define LASTS .lasts = 1
-#define COMPARED .compared = 1
+/* Begun three steps before a comparison, or two, or one. */
+#define COMPARED .compared = 1, .late = 3
 #define FIRST_LAYER(layer_) .layer_first = layer_
 #define F16 "--precision fp16 --loss-scale 256"
 #define F16_SMALL "--precision fp16 --loss-scale 1"
 #define STATE "--check-state full"
 #define KEPT "--keep-state"
+#define REPLICAS "--replica-period 4"
 
 const drill_fault drill_faults[] = {
     /* Forward, in FP32 as well. */
@@ -177,7 +179,7 @@ const drill_fault drill_faults[] = {
      WHY("uninitialised_memory|kernel_bug", NULL, 0)},
     /* Ranks that part; every number is finite. */
     {FAULT("scale-on-one-rank", "one rank has another loss scale", "--precision fp16"), PARTED(FB_REASON_DISAGREE)},
-    {FAULT("parameter-flip", "one bit of one parameter on one rank", ""), PARTED(FB_REASON_REPLICAS), COMPARED},
-    {FAULT("update-left-out", "one rank leaves an update out", ""), PARTED(FB_REASON_REPLICAS), COMPARED},
+    {FAULT("parameter-flip", "one bit of one parameter on one rank", REPLICAS), PARTED(FB_REASON_REPLICAS), COMPARED},
+    {FAULT("update-left-out", "one rank leaves an update out", REPLICAS), PARTED(FB_REASON_REPLICAS), COMPARED},
 };
 const int drill_fault_count = sizeof drill_faults / sizeof *drill_faults;

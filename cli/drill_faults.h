@@ -49,7 +49,7 @@ typedef struct drill_healthy {
     int32_t probing; /* 1: the loss scale skips updates, as it should */
 } drill_healthy;
 
-enum { DRILL_COMPARED_EVERY = 100 };
+enum { DRILL_COMPARED_EVERY = 8 };
 
 extern const drill_fault drill_faults[];
 extern const int drill_fault_count;
