@@ -152,7 +152,7 @@ static void test_cause__no_cause_is_given_for_what_is_not_named(void **state)
     }
 }
 
-static void test_cause__of_several_origins_the_first_is_explained(void **state)
+static void test_cause__of_several_origins_one_is_explained(void **state)
 {
     double a[] = {0}, out[1];
     one_witness o;
@@ -164,7 +164,7 @@ static void test_cause__of_several_origins_the_first_is_explained(void **state)
     o.facts.found = FB_LOCATED_SET;
     o.facts.candidates = 2;
     assert_string_equal(judge(&o), "domain_math");
-    says(&o, "It is the first of 2 origins");
+    says(&o, "It is one of 2 origins, none of which comes after another.");
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------------------- */
@@ -292,7 +292,7 @@ int main(void)
         cmocka_unit_test(test_cause__what_does_not_come_again_is_transient),
         cmocka_unit_test(test_cause__what_comes_now_and_then_is_not_steady),
         cmocka_unit_test(test_cause__no_cause_is_given_for_what_is_not_named),
-        cmocka_unit_test(test_cause__of_several_origins_the_first_is_explained),
+        cmocka_unit_test(test_cause__of_several_origins_one_is_explained),
         cmocka_unit_test(test_cause__every_class_has_a_name_of_its_own_and_something_to_do),
         cmocka_unit_test(test_cause__the_facts_are_those_of_the_call),
         cmocka_unit_test(test_cause__nothing_traps_and_no_flag_is_left_behind),

@@ -84,7 +84,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static const fb_locate_result *run(int count, int32_t kind)
+static const fb_locate_result *run(int count, int32_t found_kind)
 {
     static const fb_locate_result empty = FB_LOCATE_RESULT_INIT;
     pthread_t threads[2];
@@ -96,7 +96,7 @@ static const fb_locate_result *run(int count, int32_t kind)
         ranks[r].config.world = count;
         ranks[r].config.finding_rank = count - 1;
         ranks[r].config.finding_boundary = FB_FORWARD;
-        ranks[r].config.finding_kind = kind;
+        ranks[r].config.finding_kind = found_kind;
         ranks[r].config.finding_module = "gate";
         ranks[r].config.finding_tensor = "y";
         ranks[r].config.precision = "bf16";
