@@ -135,7 +135,7 @@ static void say_operands(fb_look *look)
                    : t->products    ? "products"
                                     : "numbers",
                    t->extra ? " and a bias" : "");
-        if (t->largest_at == count)
+        if (t->extra && t->largest_at == count)
             FB_EXPLAIN(look->cause, "the bias (\"%s\"), is %s", t->extra->name, fb_number_text(a, t->largest));
         else FB_EXPLAIN(look->cause, "number %llu, is %s", (unsigned long long)t->largest_at, fb_number_text(a, t->largest));
         if (t->products == 1 && t->largest_at < count) {
