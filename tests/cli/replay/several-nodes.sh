@@ -29,7 +29,9 @@ case=firstbad-runs/r1/cases/a1-000003
 launch() { python3 -c 'import json, sys; json.dump({"command": sys.argv[1:]}, open("firstbad-runs/r1/ledger/a1/launch.json", "w"))' "$@"; }
 # What each part of the command was told.
 heard() {
-    firstbad replay "$@" > said || true
+    local code=0
+    firstbad replay "$@" > said || code=$?
+    echo "exit $code"
     sed -n 's/^  results  *//p' said | while read -r folder; do grep -e '^trainer' -e '^FIRSTBAD_' "$folder/output.log" | here; done
 }
 echo "--- nothing recorded"; heard r1

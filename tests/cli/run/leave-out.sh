@@ -32,6 +32,9 @@ cp answer.json copied/locate.json
 run --run-id r6 --leave-out copied | head -1
 echo "--- a bundle that was changed is not believed"
 printf x | dd of="$case/bundle-min/batch-r00000.safetensors" bs=1 seek=130 conv=notrunc status=none
-firstbad run --run-id r5 --leave-out r1 -- touch started 2>&1 | sed "s|$PWD|HERE|; s/0x[0-9a-f]*/HASH/g" || true
+code=0
+firstbad run --run-id r5 --leave-out r1 -- touch started > said 2>&1 || code=$?
+sed "s|$PWD|HERE|; s/0x[0-9a-f]*/HASH/g" said
+echo "exit $code"
 test ! -e started
 grep -o '"left_out": [0-9]*' firstbad-runs/r3/ledger/a1/launch.json
