@@ -13,8 +13,9 @@
 #include "base/status.h"
 #include "guard/inject.h"
 #include "leave_out.h"
+#include "run_end.h"
 
-enum { GIT_MS = 5000, PEER_MS = 30000 };
+enum { GIT_MS = 5000, PEER_MS = 30000, VARIABLES_MAX = 11 };
 
 #define LEFT_OUT_NAME "left-out.txt"
 
@@ -355,6 +356,39 @@ static fb_status check_words(const run_job_options *options, fb_error *err)
     return FB_OK;
 }
 
+/* Those that fb_run_open reads. They point into the job. */
+static size_t variables(run_job *job, fb_pair pairs[VARIABLES_MAX])
+{
+    const run_job_options *options = job->options;
+    size_t n = 0;
+    (void)snprintf(job->number, sizeof job->number, "%d", job->attempt);
+    pairs[n++] = (fb_pair){"FIRSTBAD_DIR", job->dir};
+    pairs[n++] = (fb_pair){"FIRSTBAD_RUN_ID", job->run_id};
+    pairs[n++] = (fb_pair){"FIRSTBAD_ATTEMPT", job->number};
+    if (options->on_bad) pairs[n++] = (fb_pair){"FIRSTBAD_ON_BAD", options->on_bad};
+    if (options->max_skips) pairs[n++] = (fb_pair){"FIRSTBAD_MAX_SKIPS", options->max_skips};
+    if (options->locate) pairs[n++] = (fb_pair){"FIRSTBAD_LOCATE", options->locate};
+    if (options->strategy) pairs[n++] = (fb_pair){"FIRSTBAD_STRATEGY", options->strategy};
+    if (job->left_out[0]) pairs[n++] = (fb_pair){"FIRSTBAD_LEAVE_OUT", job->left_out};
+    if (options->inject[0]) pairs[n++] = (fb_pair){"FIRSTBAD_INJECT", options->inject};
+    if (options->set[0]) pairs[n++] = (fb_pair){"FIRSTBAD_SET", options->set};
+    if (job->restarts[0]) pairs[n++] = (fb_pair){"FIRSTBAD_RESTARTS", job->restarts};
+    return n;
+}
+
+/* Below torchrun, each restart is a launch of ours with an attempt of its own; restarts below us are counted from there. */
+static void attach_python(run_job *job, const fb_os *os)
+{
+    const char *restarts = env("TORCHELASTIC_RESTART_COUNT");
+    fb_pair pairs[VARIABLES_MAX];
+    size_t n;
+    if (!job->options->python) return;
+    if (restarts && strlen(restarts) < sizeof job->restarts) (void)snprintf(job->restarts, sizeof job->restarts, "%s", restarts);
+    n = variables(job, pairs);
+    attach_find(&job->attached, os);
+    attach_write(&job->attached, os, job->ledger, pairs, n);
+}
+
 fb_status run_job_open(run_job *job, const run_job_options *options, fb_error *err)
 {
     const fb_os *os = fb_os_posix();
@@ -366,55 +400,24 @@ fb_status run_job_open(run_job *job, const run_job_options *options, fb_error *e
     if ((status = choose_folder(job, os, err)) != FB_OK) return status;
     if ((status = write_run(job, os, err)) != FB_OK) return status;
     if ((status = write_left_out(job, os, err)) != FB_OK) return status;
-    return job->joined ? FB_OK : write_launch(job, os, err);
+    if (!job->joined && (status = write_launch(job, os, err)) != FB_OK) return status;
+    attach_python(job, os);
+    return FB_OK;
 }
 
 int run_job_start(run_job *job)
 {
-    const run_job_options *options = job->options;
-    char attempt[16];
-    fb_pair pairs[16];
-    size_t n = 0;
-    (void)snprintf(attempt, sizeof attempt, "%d", job->attempt);
-    pairs[n++] = (fb_pair){"FIRSTBAD_DIR", job->dir};
-    pairs[n++] = (fb_pair){"FIRSTBAD_RUN_ID", job->run_id};
-    pairs[n++] = (fb_pair){"FIRSTBAD_ATTEMPT", attempt};
-    if (options->on_bad) pairs[n++] = (fb_pair){"FIRSTBAD_ON_BAD", options->on_bad};
-    if (options->max_skips) pairs[n++] = (fb_pair){"FIRSTBAD_MAX_SKIPS", options->max_skips};
-    if (options->locate) pairs[n++] = (fb_pair){"FIRSTBAD_LOCATE", options->locate};
-    if (options->strategy) pairs[n++] = (fb_pair){"FIRSTBAD_STRATEGY", options->strategy};
-    if (job->left_out[0]) pairs[n++] = (fb_pair){"FIRSTBAD_LEAVE_OUT", job->left_out};
-    if (options->inject[0]) pairs[n++] = (fb_pair){"FIRSTBAD_INJECT", options->inject};
-    if (options->set[0]) pairs[n++] = (fb_pair){"FIRSTBAD_SET", options->set};
+    fb_pair pairs[VARIABLES_MAX + 3];
+    size_t n = variables(job, pairs);
+    if (job->attached.path) pairs[n++] = (fb_pair){"PYTHONPATH", job->attached.path};
     /* Open MPI refuses to run as root unless told twice; in a container everybody is root. */
     if (geteuid() == 0 && !env("OMPI_ALLOW_RUN_AS_ROOT")) pairs[n++] = (fb_pair){"OMPI_ALLOW_RUN_AS_ROOT", "1"};
     if (geteuid() == 0 && !env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")) pairs[n++] = (fb_pair){"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"};
-    job->start_errno = process_start(&job->child, options->command, pairs, n, options->output);
+    job->start_errno = process_start(&job->child, job->options->command, pairs, n, job->options->output);
     return job->start_errno;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------------------- */
-
-static int64_t count_ledger(void *arg, const char *name)
-{
-    uint64_t *count = arg;
-    size_t n = strlen(name);
-    if (name[0] == 'r' && n > 5 && strcmp(name + n - 4, ".log") == 0) (*count)++;
-    return 0;
-}
-
-static void read_folder(run_job *job, const fb_os *os)
-{
-    fb_report_target target;
-    memset(&target, 0, sizeof target);
-    (void)os->list(os->ctx, job->ledger, count_ledger, &job->ledgers);
-    if (job->ledgers == 0) return;
-    (void)snprintf(target.folder, sizeof target.folder, "%s", job->folder);
-    target.attempt = job->attempt;
-    target.step = -1;
-    if (fb_report_load_target(os, &target, &job->report, &job->why) != FB_OK) job->report = NULL;
-    else job->halted = job->report->has_case && (job->report->action == FB_HALT || job->report->case_action == FB_HALT);
-}
 
 void run_job_close(run_job *job)
 {
@@ -426,7 +429,7 @@ void run_job_close(run_job *job)
         job->code = process_exit_code(&job->child);
         job->signal = process_exit_signal(&job->child);
     }
-    read_folder(job, os);
+    run_end_read(job, os);
     job->exit_code = job->halted ? RUN_JOB_HALTED : job->code;
     if (job->joined) return; /* the peer that took the attempt writes its end */
     if (write_exit(job, os, &why) != FB_OK && job->why.code == FB_OK) job->why = why;
@@ -436,4 +439,5 @@ void run_job_release(run_job *job)
 {
     fb_report_free(job->report);
     job->report = NULL;
+    attach_release(&job->attached);
 }

@@ -7,6 +7,7 @@
 #ifndef CLI_RUN_JOB_H
 #define CLI_RUN_JOB_H
 
+#include "attach.h"
 #include "firstbad/firstbad.h"
 #include "os/os.h"
 #include "process.h"
@@ -25,6 +26,7 @@ typedef struct run_job_options {
     char inject[RUN_JOB_TEXT];         /* parted by ';' */
     char set[RUN_JOB_TEXT];            /* parted by line ends */
     char *const *command;
+    int python; /* 1: attach to Python programs that import torch */
     int output; /* descriptor for the command's output; -1: ours */
 } run_job_options;
 
@@ -33,15 +35,21 @@ typedef struct run_job {
     char dir[FB_OS_PATH_MAX], folder[FB_OS_PATH_MAX], ledger[FB_OS_PATH_MAX]; /* absolute */
     char run_id[64];
     int32_t attempt;
+    char number[16];               /* the same, as text */
     char left_out[FB_OS_PATH_MAX]; /* "@" and the file of samples to keep away; "": none */
-    int joined;                    /* a peer of the same launch, on another node for example, had taken the attempt */
+    char restarts[16];             /* how often torchrun had restarted us when we began; "": not at all */
+    attach attached;
+    int joined; /* a peer of the same launch, on another node for example, had taken the attempt */
     process child;
     int start_errno; /* what kept the command from starting; 0 when it ran */
     /* after run_job_close */
-    uint64_t ledgers;  /* ranks that opened one */
-    fb_report *report; /* NULL when there is none, or it could not be read: then `why` has the sentence */
+    int32_t newest;    /* attempt of this launch: restarts by torchrun, and trainings one after another, have their own */
+    uint64_t ledgers;  /* ranks that opened one in the newest attempt */
+    attach_seen seen;  /* Python programs that came by */
+    fb_report *report; /* of the newest attempt, or of one before it where that has a case and the newest has none. NULL when there
+                          is none, or it could not be read: then `why` has the sentence */
     fb_error why;
-    int halted;       /* the folder says that firstbad halted the job */
+    int halted;       /* the folder says that firstbad halted the job: its newest attempt */
     int code, signal; /* the command's own */
     int exit_code;    /* ours */
 } run_job;
