@@ -1,7 +1,7 @@
 /*
  * How a Python program is attached to: a folder with a sitecustomize.py and a run.json, first in PYTHONPATH. The folder belongs to
- * one attempt of one run and lies on the run's own path, so that it is reached wherever the run is; it alone attaches, the FIRSTBAD_
- * variables only override, since some launchers pass those on that begin with PYTHON and no others.
+ * one attempt of one run and lies on the run's own path, so that it is reached wherever the run is; it alone attaches, and the
+ * FIRSTBAD_ variables only override, since some launchers pass on what begins with PYTHON and nothing else.
  *
  *   attach_find      the package: FIRSTBAD_PYTHON, in the wheel, behind the install prefix, beside the build
  *   attach_write     the folder

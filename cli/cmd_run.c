@@ -1,6 +1,6 @@
 /*
- * firstbad run: guard a command that trains with PyTorch or links firstbad. Chooses run and attempt, sets the environment that fb_run_open reads, stays
- * the parent, passes signals on, and says at the end what the run folder holds.
+ * firstbad run: guard a command that trains with PyTorch or links firstbad. Chooses run and attempt, sets the environment that
+ * fb_run_open and Python read, stays the parent, passes signals on, and says at the end what the run folder holds.
  */
 #include <errno.h>
 #include <getopt.h>
