@@ -86,7 +86,7 @@ class Struct(ctypes.Structure):
         if names[0] == "size":
             out.size = ctypes.sizeof(cls)
         for name, default in cls._defaults_.items():
-            setattr(out, name, default.new() if isinstance(default, type) else default)
+            setattr(out, name, default.new() if isinstance(default, type) and issubclass(default, Struct) else default)
         for name, value in fields.items():
             if name not in names:
                 raise TypeError(f"{cls.__name__} has no field {name!r}")

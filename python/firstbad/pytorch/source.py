@@ -17,8 +17,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 # Packages that call the model or the optimizer for the user, and compute nothing themselves.
 _WRAPPERS = tuple(f"{os.sep}site-packages{os.sep}{name}{os.sep}" for name in (
-    "accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "deepspeed", "apex", "functorch", "transformers/utils",
-    "transformers/trainer.py", "torchmetrics", "opt_einsum", "numpy"))
+    "accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "deepspeed", "functorch", "opt_einsum", "numpy"))
 _WRAPPERS += (f"{os.sep}transformers{os.sep}utils{os.sep}", f"{os.sep}transformers{os.sep}trainer.py",
               f"{os.sep}transformers{os.sep}modeling_layers.py", f"{os.sep}peft{os.sep}peft_model.py")
 _names: Dict[CodeType, Optional[str]] = {}
