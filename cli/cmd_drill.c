@@ -111,7 +111,9 @@ static int find_trainer(const char *given, char out[FB_OS_PATH_MAX])
         *slash = '\0';
         if (fb_os_join(out, FB_OS_PATH_MAX, self, places[i], NULL) == FB_OK && access(out, X_OK) == 0) return 1;
     }
-    cli_error("cannot find firstbad-gpt beside %s; it is built where MPI is installed (Debian: libopenmpi-dev openmpi-bin)", self);
+    cli_error("cannot find firstbad-gpt beside %s; a wheel does not bring it: it is built by make, where MPI is installed (Debian: "
+              "libopenmpi-dev openmpi-bin)",
+              self);
     return 0;
 }
 

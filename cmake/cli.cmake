@@ -1,8 +1,12 @@
 # The command-line tool: the static library, its internal headers, and SQLite and libcrypto, which stay out of the training process.
 file(GLOB FB_CLI_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cli/*.c)
 if(FB_CLI_SOURCES)
-  find_package(SQLite3 REQUIRED)
-  find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+  find_package(SQLite3)
+  find_package(OpenSSL COMPONENTS Crypto)
+  if(NOT SQLite3_FOUND OR NOT OPENSSL_FOUND)
+    message(FATAL_ERROR "the tool firstbad needs the headers of SQLite 3 and OpenSSL (on Debian: libsqlite3-dev libssl-dev; on Fedora: "
+                        "sqlite-devel openssl-devel). -DFB_CLI=OFF builds the library alone.")
+  endif()
   fb_break_promise(${FB_CLI_SOURCES})
   add_executable(firstbad_cli ${FB_CLI_SOURCES})
   set_target_properties(firstbad_cli PROPERTIES OUTPUT_NAME firstbad)

@@ -1,7 +1,17 @@
-# What `make install` puts where: headers, both libraries, the tool and the trainer, man pages, firstbad.pc and the CMake package.
+# What `make install` puts where: headers, both libraries, the tool and the trainer, the Python package, man pages, firstbad.pc and the
+# CMake package.
 if(NOT FB_TOP)
   return()
 endif()
+
+# A wheel has the library and the tool inside the package, which scikit-build-core itself puts in, and nothing else. Under one name:
+# links become copies in a wheel.
+if(SKBUILD)
+  install(FILES $<TARGET_FILE:firstbad> DESTINATION firstbad/_native RENAME ${CMAKE_SHARED_LIBRARY_PREFIX}firstbad${CMAKE_SHARED_LIBRARY_SUFFIX})
+  install(PROGRAMS $<TARGET_FILE:firstbad_cli> DESTINATION firstbad/_native)
+  return()
+endif()
+
 include(CMakePackageConfigHelpers)
 set(FB_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/firstbad)
 
@@ -13,6 +23,10 @@ foreach(program firstbad_cli firstbad-gpt firstbad_gpt)
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
+
+# `firstbad run` finds it from its own place, and loads it by path: it stands on no sys.path until somebody puts it there.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/firstbad DESTINATION ${CMAKE_INSTALL_LIBDIR}/firstbad/python
+  FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE)
 
 foreach(section 1 3 5 7)
   file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/man/*.${section})
