@@ -1,0 +1,451 @@
+"""Record an update while it runs: see program.py. Called by the session around roots and backwards.
+
+Inside of roots nothing is recorded: a replay calls the root again. Between them a light TorchDispatchMode writes down each operator. It
+costs some 10 us an operator, and is not there during root forwards, backward, the optimizer and compiled code.
+"""
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+from . import randomness, source, trees
+from .program import (Backward, External, InnerGrad, Program, Ref, Require, RootCall, Step, TailOp, autocast_now, digest_of,
+                      input_names, live_steps, name_externals, plain_module, version_of)
+
+OPS_MAX = 512  # operators of the tail in one update; beyond that it is given up
+OPS_UNTRACKED_MAX = 128  # of them with gradients off; beyond that their results are taken as they are
+COPY_MAX = 64 << 20  # bytes of a tensor that is copied because the tail writes into it
+
+
+class _Tail(TorchDispatchMode):
+    """Hands each operator to the recorder while `on`."""
+
+    def __init__(self, recorder: "Recorder") -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.on = False
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True  # code that was compiled stays compiled
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not self.on:
+            return func(*args, **kwargs)
+        return self.recorder._operator(func, args, kwargs)
+
+
+class _Values:
+    """Which number a tensor has. A tensor object is known by itself, and, when torch made a new object for it, by where it lies."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.objects: Dict[int, Tuple[Any, int]] = {}
+        self.places: Dict[Any, List[Tuple[StorageWeakRef, int, bool]]] = {}
+
+    @staticmethod
+    def place(tensor: torch.Tensor) -> Any:
+        if tensor.layout != torch.strided:
+            return None
+        try:
+            storage = tensor.untyped_storage()
+        except (RuntimeError, NotImplementedError):
+            return None
+        return storage._cdata, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+
+    def made(self, tensor: torch.Tensor, grad: bool) -> int:
+        """A tensor that a step made."""
+        number = self.count
+        self.count += 1
+        self.objects[id(tensor)] = (weakref.ref(tensor), number)
+        place = self.place(tensor)
+        if place is not None:
+            # The weak reference keeps the address from being given to another storage, not the memory.
+            self.places.setdefault(place, []).append((StorageWeakRef(tensor.untyped_storage()), number, grad))
+        return number
+
+    def find(self, tensor: torch.Tensor) -> Optional[int]:
+        known = self.objects.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        place = self.place(tensor)
+        found = [entry for entry in self.places.get(place, ()) if not entry[0].expired()] if place is not None else []
+        if not found:
+            return None
+        return next((number for _, number, grad in reversed(found) if grad == tensor.requires_grad), found[-1][1])
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        self.objects.pop(id(tensor), None)
+        place = self.place(tensor)
+        if place is not None:
+            self.places.pop(place, None)
+
+
+class Recorder:
+    """One update at a time.
+
+    problems: why what was recorded so far cannot be replayed, one sentence each; empty: it can.
+    `session` is asked for `scalers` (GradScalers in use) if it has them, and for nothing else.
+    """
+
+    def __init__(self, session: Any = None, tail: bool = True) -> None:
+        self.session = session
+        self.tail_wanted = tail
+        self.learned: Set[Tuple[int, str]] = set()  # (root, input) that forward writes into: copied before it from then on
+        self.mode = _Tail(self)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.steps: List[Step] = []
+        self.externals: List[External] = []
+        self.known: Dict[int, int] = {}  # id of an external -> its number
+        self.values = _Values()
+        self.problems: List[str] = []
+        self.differences: List[str] = []
+        self.buffers: List[Tuple[torch.Tensor, torch.Tensor]] = []
+        self.roots: List[Tuple[str, Any]] = []
+        self.micro = 0
+        self.after_backward = False
+        self.call: Optional[RootCall] = None
+        self.watched: List[Tuple[str, torch.Tensor, int]] = []
+        self.ops = self.untracked = 0
+        self.tail_off = not self.tail_wanted
+        self.thread = threading.get_ident()
+        self.required: Set[int] = set()
+        self.made_untracked: Set[int] = set()
+        self.seen_gradients = False
+
+    # ---- what the session calls ----------------------------------------------------------------------------------------------------
+
+    def root_enter(self, root: Any, name: str, args: Any, kwargs: Any, rng: Optional[randomness.RngState] = None,
+                   buffers: Sequence[Tuple[torch.Tensor, torch.Tensor]] = ()) -> None:
+        """A root is about to run. rng: randomness.capture() of now; None: it is taken here. buffers: (live, copy) of those that its
+        forward is known to change, as they are now. Cost: 20-60 us and a checksum of each input."""
+        self.pause()
+        if self.after_backward:
+            self.micro, self.after_backward = self.micro + 1, False
+        if not self.steps:
+            self.thread = threading.get_ident()
+        elif threading.get_ident() != self.thread:
+            return self._problem("several threads run parts of one update")
+        if not any(known is root for _, known in self.roots):
+            self.roots.append((name, root))
+            self.buffers += [(live, copy) for live, copy in buffers if not any(live is known for known, _ in self.buffers)]
+        if rng is None:
+            rng = randomness.capture() if not self.steps else randomness.RngState(
+                torch.get_rng_state(), randomness.capture().devices if torch.cuda.is_initialized() else (), None, None)
+        names = input_names(plain_module(root)) if args else []
+        given = [(names[i] if i < len(names) else f"input{i}", arg) for i, arg in enumerate(args)] + list(kwargs.items())
+        paths: Dict[int, str] = {}
+        for path, argument in given:
+            for at, tensor in trees.walk(argument, path):
+                paths.setdefault(id(tensor), at)
+        self.watched = []
+
+        def refer(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            at = paths.get(id(leaf), "")
+            ref = self._refer(leaf, at, True)
+            if ref.external:
+                external = self.externals[ref.number]
+                if (id(root), at) in self.learned and external.before is None:
+                    external.before = copy_of(leaf)
+                self.watched.append((at, leaf, version_of(leaf)))
+            return ref
+
+        module = plain_module(root)
+        training = tuple(m.training for m in module.modules()) if isinstance(module, torch.nn.Module) and not self.steps else ()
+        self.call = RootCall(root, name, trees.rebuild(tuple(args), refer), trees.rebuild(dict(kwargs), refer), self.micro, rng,
+                             autocast_now(), torch.is_grad_enabled(), training, source.caller())
+        self.steps.append(self.call)
+
+    def root_exit(self, outputs: Any) -> None:
+        """The root that was entered has returned `outputs`."""
+        call, self.call = self.call, None
+        if call is None:
+            return
+        for at, tensor, version in self.watched:
+            if version_of(tensor) != version and (id(call.root), at) not in self.learned:
+                self.learned.add((id(call.root), at))
+                self._problem(f"forward writes into its own input {at}, which is copied from the next update on")
+        self.watched = []
+        call.outputs = [self.values.made(tensor, tensor.requires_grad) for tensor in trees.tensors(outputs)]
+        call.finished = True
+        self.resume()
+
+    def backward_enter(self, tensors: Any, grads: Any = None, kwargs: Optional[Dict[str, Any]] = None,
+                       losses: Any = None) -> None:
+        """backward begins at `tensors` with seeds `grads` (None: 1). losses: the same before a GradScaler multiplied them."""
+        self.pause()
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        grads = [grads] if isinstance(grads, torch.Tensor) or grads is None else list(grads)
+        grads += [None] * (len(tensors) - len(grads))
+        options = dict(kwargs or {})
+        inputs = options.pop("inputs", None)
+        options = {key: options[key] for key in ("retain_graph", "create_graph") if options.get(key) is not None}
+        if not self.steps:
+            self._problem("backward ran, and no forward of a module was seen before it")
+        self._gradients_before()
+        refs = [self._refer(tensor, "loss", False) for tensor in tensors]
+        for ref, tensor in zip(refs, tensors):
+            if ref.external and not tensor.is_leaf:
+                self._problem("the loss came from code that could not be followed")
+        known = [losses] if isinstance(losses, torch.Tensor) else list(losses or [])
+        unscaled = [self._refer(tensor, "loss", False) for tensor in known] or [self._before_scale(ref) for ref in refs]
+        self.steps.append(Backward(
+            refs, [None if g is None else self._refer(g, "gradient", False) for g in grads],
+            None if inputs is None else [self._refer(t, "", False) for t in ([inputs] if isinstance(inputs, torch.Tensor) else inputs)],
+            options, unscaled, self.micro, source.caller()))
+        self.after_backward = True
+
+    def backward_exit(self) -> None:
+        """It is over; what comes now may lead to a second one."""
+        self.resume()
+
+    def grad_enter(self, outputs: Any, inputs: Any, grad_outputs: Any = None, kwargs: Optional[Dict[str, Any]] = None) -> None:
+        """torch.autograd.grad is about to run."""
+        self.pause()
+        options = {key: value for key, value in (kwargs or {}).items() if key in ("retain_graph", "create_graph", "allow_unused")}
+        if not self.steps:
+            return
+        self._inner = InnerGrad(self._refer_all(outputs), self._refer_all(inputs), self._refer_all(grad_outputs), options, [],
+                                self.micro, source.caller())
+        self.steps.append(self._inner)
+
+    def grad_exit(self, results: Any) -> None:
+        """It returned `results`."""
+        if self.steps and isinstance(self.steps[-1], InnerGrad):
+            self.steps[-1].results = [None if t is None else self.values.made(t, t.requires_grad) for t in results]
+        self.resume()
+
+    def pause(self) -> None:
+        """Operators from here on are not part of the program. Costs nothing where nothing is recorded."""
+        if not self.mode.on:
+            return
+        self.mode.on = False
+        stack = _get_current_dispatch_mode_stack()
+        if stack and stack[-1] is self.mode:
+            self.mode.__exit__(None, None, None)
+        # else somebody's own mode lies on ours: it stays below, passing on, until its turn comes in `resume` or `drop`.
+
+    def resume(self) -> None:
+        """Go on recording operators, where there is an update and nothing stands against it."""
+        if self.mode.on or self.tail_off or not self.steps:
+            return
+        stack = _get_current_dispatch_mode_stack()
+        if any(mode is self.mode for mode in stack):
+            self.mode.on = True  # it was left below another mode
+            return
+        if stack:
+            self._problem("the program has a dispatch mode of its own around its loss")
+            self.tail_off = True
+            return
+        self.mode.on = True
+        self.mode.__enter__()
+
+    def finish(self) -> Program:
+        """What was recorded. The recorder goes on holding it until `drop`."""
+        self.pause()
+        problems = list(dict.fromkeys(self.problems))
+        if not any(isinstance(step, RootCall) for step in self.steps):
+            problems.append("no forward of a module was seen in this update")
+        if any(isinstance(step, RootCall) and not step.finished for step in self.steps):
+            problems.append("a forward of this update did not return")
+        steps = live_steps(self.steps)
+        name_externals(steps, self.externals)
+        roots = [(name, plain_module(root)) for name, root in self.roots]
+        if any(root is not plain for (_, root), (_, plain) in zip(self.roots, roots)):
+            for _, root in self.roots:
+                if hasattr(root, "_orig_mod") or hasattr(getattr(root, "module", None), "_orig_mod"):
+                    self.differences.append("compiled code ran eagerly")
+                if type(root).__name__ == "DistributedDataParallel":
+                    self.differences.append("gradients were not reduced by DistributedDataParallel")
+        if any(getattr(plain, "_compiled_call_impl", None) is not None for _, plain in roots):
+            self.differences.append("compiled code ran eagerly")
+        return Program(steps, list(self.externals), self.values.count, problems, list(dict.fromkeys(self.differences)),
+                       list(self.buffers), roots, self.micro)
+
+    def drop(self) -> None:
+        """Forget the update; nothing of it is referred to afterwards."""
+        self.pause()
+        stack = _get_current_dispatch_mode_stack()
+        if stack and stack[-1] is self.mode:
+            self.mode.__exit__(None, None, None)
+        self._clear()
+
+    # ---- inside --------------------------------------------------------------------------------------------------------------------
+
+    def _problem(self, sentence: str) -> None:
+        if sentence not in self.problems:
+            self.problems.append(sentence)
+
+    def _refer(self, tensor: torch.Tensor, name: str, batch: bool) -> Ref:
+        number = self.values.find(tensor)
+        if number is not None:
+            self._require(tensor, number)
+            return Ref(False, number)
+        at = self.known.get(id(tensor))
+        if at is not None:
+            return Ref(True, at)
+        if tensor.grad_fn is not None:
+            self._problem("a tensor with a gradient came from code that could not be followed"
+                          + (f" (input {name})" if name else ""))
+        external = External(tensor, version_of(tensor), digest_of(tensor), name, self.micro, batch)
+        self.known[id(tensor)] = len(self.externals)  # the list holds the tensor, so that its id stays its own
+        self.externals.append(external)
+        return Ref(True, len(self.externals) - 1)
+
+    def _refer_all(self, given: Any) -> Any:
+        if given is None or isinstance(given, torch.Tensor):
+            return None if given is None else self._refer(given, "", False)
+        return [None if t is None else self._refer(t, "", False) for t in given]
+
+    def _require(self, tensor: torch.Tensor, number: int) -> None:
+        if tensor.requires_grad and tensor.is_leaf and number not in self.required:
+            self.required.add(number)
+            self.steps.append(Require(Ref(False, number)))
+        elif number in self.made_untracked and tensor.grad_fn is not None:
+            self._problem("a custom autograd function ran outside of the modules; its backward is not known")
+
+    def _before_scale(self, ref: Ref) -> Ref:
+        """The loss before `scaler.scale(loss)` multiplied it."""
+        scales = [scale for scale in (getattr(s, "_scale", None) for s in getattr(self.session, "scalers", ()) or ())
+                  if isinstance(scale, torch.Tensor)]
+        for step in reversed(self.steps):
+            if isinstance(step, TailOp) and not ref.external and ref.number in step.outputs:
+                if step.func._schema.name != "aten::mul" or len(step.args) != 2:
+                    break
+                for one, other in (step.args, step.args[::-1]):
+                    if isinstance(one, Ref) and isinstance(other, Ref) and other.external and any(
+                            self.externals[other.number].tensor is scale for scale in scales):
+                        return one
+                break
+        return ref
+
+    def _gradients_before(self) -> None:
+        """Gradients that were there before the first backward. A replay begins without any; zeros are the same as none."""
+        if self.seen_gradients:
+            return
+        self.seen_gradients = True
+        for _, root in self.roots:
+            if not isinstance(root, torch.nn.Module):
+                continue
+            looked = 0
+            for parameter in root.parameters():
+                gradient = parameter.grad
+                if gradient is None or gradient.layout != torch.strided or gradient.device.type != "cpu":
+                    continue
+                if bool(gradient.detach().reshape(-1)[:16].any()):
+                    self.differences.append("gradients of an earlier update were there, and a replay begins without them")
+                    return
+                looked += 1
+                if looked == 4:
+                    break
+
+    def _operator(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Any:
+        """One operator of the tail runs."""
+        step: Optional[TailOp] = None
+        try:
+            step = self._before(func, args, kwargs)
+        except Exception as why:  # a fault of ours must not be one of the user's
+            self._give_up(f"recording {func} failed: {type(why).__name__}: {why}")
+        result = func(*args, **kwargs)
+        if step is not None:
+            try:
+                self._after(step, args, kwargs, result)
+            except Exception as why:
+                self._give_up(f"recording {func} failed: {type(why).__name__}: {why}")
+        return result
+
+    def _give_up(self, why: str) -> None:
+        self._problem(why)
+        self.tail_off, self.mode.on = True, False
+
+    def _before(self, func: Any, args: Any, kwargs: Dict[str, Any]) -> Optional[TailOp]:
+        if func.namespace in ("profiler", "prim") or threading.get_ident() != self.thread:
+            return None
+        if torch._C._current_graph_task_id() != -1:
+            self._problem("a gradient was taken in the middle of the update, by other means than torch.autograd.grad")
+            return None
+        grad = torch.is_grad_enabled()
+        if func.namespace in ("c10d", "_c10d_functional"):
+            for tensor in trees.tensors((args, kwargs)):
+                self.values.forget(tensor)  # what it holds afterwards is taken as it is
+            return None
+        self.ops += 1
+        if not grad:
+            self.untracked += 1
+            if self.untracked > OPS_UNTRACKED_MAX:
+                self.ops -= 1
+                return None
+        if self.ops > OPS_MAX:
+            self._give_up(f"more than {OPS_MAX} operators ran outside of the modules")
+            return None
+        writes = [argument.name for argument in func._schema.arguments if argument.alias_info and argument.alias_info.is_write]
+        step = TailOp(func, (), {}, [], [], self.micro, grad, None)
+        names = [argument.name for argument in func._schema.arguments]
+        step.args = tuple(self._argument(given, names[i] in writes, step) for i, given in enumerate(args))
+        step.kwargs = {name: self._argument(given, name in writes, step) for name, given in kwargs.items()}
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            step.rng = torch.get_rng_state()
+            step.generators = randomness.of_generators(args, kwargs)
+        step.source = source.caller()
+        return step
+
+    def _argument(self, given: Any, written: bool, step: TailOp) -> Any:
+        if isinstance(given, torch.Tensor):
+            ref = self._refer(given, "", False)
+            if ref.external and not written and step.func.namespace == "aten" and not given.requires_grad:
+                self.externals[ref.number].batch = self.externals[ref.number].batch or given.dim() > 0
+            if written:
+                step.writes.append(ref)
+                if ref.external:
+                    self._will_write(self.externals[ref.number])
+            return ref
+        if isinstance(given, (list, tuple)):
+            return type(given)(self._argument(child, written, step) for child in given)
+        return given
+
+    def _will_write(self, external: External) -> None:
+        """The tail writes into something that was there before: a replay needs what it held."""
+        external.written = True
+        if external.before is None and not external.live():
+            if external.tensor.numel() * external.tensor.element_size() > COPY_MAX:
+                self._problem("the loss writes into a tensor too large to be kept")
+            else:
+                external.before = copy_of(external.tensor)
+
+    def _after(self, step: TailOp, args: Any, kwargs: Dict[str, Any], result: Any) -> None:
+        given = {id(tensor) for tensor in trees.tensors((args, kwargs))}
+        for tensor in [result] if isinstance(result, torch.Tensor) else trees.tensors(result):
+            if id(tensor) in given:
+                step.outputs.append(-1)
+                continue
+            number = self.values.made(tensor, step.grad)
+            step.outputs.append(number)
+            if not step.grad:
+                self.made_untracked.add(number)
+        for ref in step.writes:
+            if step.grad and not ref.external:
+                self.made_untracked.discard(ref.number)
+        self.steps.append(step)
+
+
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides where that is cheap, without history."""
+    with torch.no_grad(), torch.utils._python_dispatch._disable_current_modes():
+        data = tensor.detach()
+        if data.layout != torch.strided or type(data) is not torch.Tensor:
+            return data.clone()
+        room = 1 + sum((n - 1) * s for n, s in zip(data.shape, data.stride())) if data.numel() else 0
+        if not data.numel() or room > 4 * data.numel() or any(s < 0 for s in data.stride()):
+            return data.clone()
+        flat = data.as_strided((room,), (1,), data.storage_offset()).clone()
+        return flat.as_strided(data.shape, data.stride(), 0)
