@@ -18,7 +18,7 @@ UINT32_MAX = 2**32 - 1
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
-# ---- firstbad.h: constants -------------------------------------------------------------------------------------------------------
+# ---- firstbad.h: constants -----------------------------------------------------------------------------------------------------
 
 OK, E_USAGE, E_NOMEM, E_DTYPE, E_IO, E_CORRUPT, E_EXISTS, E_LIMIT = 0, -1, -2, -3, -4, -5, -6, -7
 E_UNSUPPORTED, E_ORDER, E_FORKED, E_SITE, E_HALTED, E_SELFTEST, E_NOTFOUND, E_WITHHELD = -8, -9, -10, -11, -12, -13, -14, -15
@@ -41,7 +41,7 @@ FIELD_TENSOR, FIELD_TOKENS, FIELD_LABELS, FIELD_POSITIONS, FIELD_MASK, FIELD_WEI
 CKPT_SUSPECT, CKPT_COMMITTED, CKPT_QUARANTINED = 1, 2, 3
 CHECKPOINTS_QUEUED_MAX = 8
 
-# ---- scan.h, ckpt.h, bundle.h, locate.h: constants ---------------------------------------------------------------------------------
+# ---- scan.h, ckpt.h, bundle.h, locate.h: constants -----------------------------------------------------------------------------
 
 HISTOGRAM_NONE, HISTOGRAM_SAMPLED, HISTOGRAM_EXACT = range(3)
 
@@ -63,7 +63,7 @@ LOCATE_SWEEP, LOCATE_BISECT = 0, 1
 (RULE_NONE, RULE_RANGE, RULE_ROUNDING, RULE_ROUNDING_UPSTREAM, RULE_DOMAIN, RULE_STATE, RULE_BATCH,
  RULE_NOT_REPRODUCIBLE) = range(8)
 
-# ---- structs -----------------------------------------------------------------------------------------------------------------------
+# ---- structs -------------------------------------------------------------------------------------------------------------------
 
 _S = TypeVar("_S", bound="Struct")
 

@@ -1,4 +1,4 @@
-"""The console script `firstbad`: becomes the tool that came with the package. Imports nothing heavy, so it adds only Python's start."""
+"""The console script `firstbad`: becomes the tool that came with the package. Imports nothing heavy."""
 from __future__ import annotations
 
 import os
@@ -32,7 +32,7 @@ def main(arguments: Optional[List[str]] = None) -> NoReturn:
     path = executable()
     words = sys.argv[1:] if arguments is None else arguments
     if path is None:
-        sys.stderr.write("firstbad: the command-line tool is not part of this installation: install firstbad with pip, or run make\n")
+        sys.stderr.write("firstbad: the tool is not part of this installation: install firstbad with pip, or run make\n")
         sys.exit(3)
     try:
         os.execv(path, [path, *words])

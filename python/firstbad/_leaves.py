@@ -1,7 +1,7 @@
 """One array of whatever library, as memory that the C library can read: torch, numpy and what speaks its array interface, DLPack.
 
-`look(leaf)` gives a Leaf, or None for what is no array. Nothing is imported here that the program has not imported itself. Memory of
-a device is judged by torch's own operations; without torch it is copied to the host by its own library.
+`look(leaf)` gives a Leaf, or None for what is no array. Nothing is imported here that the program has not imported itself. Memory
+of a device is judged by torch's own operations; without torch it is copied to the host by its own library.
 """
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-# ---- torch -------------------------------------------------------------------------------------------------------------------------
+# ---- torch ---------------------------------------------------------------------------------------------------------------------
 
 def _torch_leaf(torch: Any, tensor: Any) -> Leaf:
     dtype, shape = str(tensor.dtype).replace("torch.", ""), tuple(tensor.shape) if not tensor.is_nested else ()
@@ -179,7 +179,7 @@ def by_torch(tensor: Any) -> Counts:
     return out
 
 
-# ---- numpy, and what speaks its interface ------------------------------------------------------------------------------------------
+# ---- numpy, and what speaks its interface --------------------------------------------------------------------------------------
 
 _KINDS_OF_ARRAYS = {"f": {2: _abi.F16, 4: _abi.F32, 8: _abi.F64}, "c": {8: _abi.C64, 16: _abi.C128},
                     "i": {1: _abi.I8, 2: _abi.I16, 4: _abi.I32, 8: _abi.I64},
@@ -212,7 +212,7 @@ def _array_leaf(array: Any) -> Leaf:
     return leaf
 
 
-# ---- DLPack ------------------------------------------------------------------------------------------------------------------------
+# ---- DLPack --------------------------------------------------------------------------------------------------------------------
 
 class _DLTensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
@@ -267,7 +267,7 @@ def _copied(array: Any, leaf: Leaf, why: str) -> Leaf:
     return leaf
 
 
-# ---- counting ----------------------------------------------------------------------------------------------------------------------
+# ---- counting ------------------------------------------------------------------------------------------------------------------
 
 def count(leaf: Leaf) -> Counts:
     """What is in a leaf that has a view or a tensor. Cost: one read; of a bad one a second."""

@@ -67,7 +67,8 @@ def _load(where: str) -> ctypes.CDLL:
         raise LibraryError(f"{where} is not firstbad's library: it has no fb_abi_version")
     version = loaded.fb_abi_version()
     if version != _abi.ABI_VERSION:
-        raise LibraryError(f"{where} has ABI version {version}, and this package speaks {_abi.ABI_VERSION}: install the two together")
+        raise LibraryError(f"{where} has ABI version {version}, and this package speaks {_abi.ABI_VERSION}: "
+                           f"install the two together")
     if missing:
         raise LibraryError(f"{where} is older than this package, it has no {', '.join(missing)}: install the two together, "
                            f"or run make again")

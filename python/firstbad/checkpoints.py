@@ -44,8 +44,8 @@ class CheckpointReport:
 
 
 def latest_committed(directory: _Path) -> str:
-    """Absolute path of the checkpoint below `directory` to resume from: the newest that was read back, is finite, and came of updates
-    that were all gated. Raises LibraryError (code E_NOTFOUND) where none will do; the sentence says how many there were and why."""
+    """Absolute path of the checkpoint below `directory` to resume from: the newest that was read back, is finite, and came of
+    updates that were all gated. Raises LibraryError (code E_NOTFOUND) where none will do; the sentence says why."""
     lib = _native.lib()
     room = ctypes.c_size_t(4096)
     path = ctypes.create_string_buffer(room.value)
@@ -61,10 +61,10 @@ def may_load(path: _Path, *, runs_dir: Optional[_Path] = None, read: bool = True
     Cost: one read of its bytes.
     """
     state = ctypes.c_int32(0)
+    runs = None if runs_dir is None else _native.path_bytes(runs_dir)
     how = _abi.CKPT_CHECK_BYTES if read else _abi.CKPT_CHECK_SIZE
     try:
-        _native.call(_native.lib().fb_ckpt_may_load, _native.path_bytes(path), None if runs_dir is None else _native.path_bytes(runs_dir),
-                     how, ctypes.byref(state))
+        _native.call(_native.lib().fb_ckpt_may_load, _native.path_bytes(path), runs, how, ctypes.byref(state))
     except LibraryError as why:
         if why.code == _abi.E_WITHHELD:
             raise LoadRefused(why.sentence) from None

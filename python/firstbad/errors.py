@@ -75,7 +75,8 @@ class BadTensor(NonFiniteError):
     report the CheckReport with all counts
     """
 
-    def __init__(self, message: str, *, path: str = "", kind: str = "", index: Any = None, report: Any = None, **known: Any) -> None:
+    def __init__(self, message: str, *, path: str = "", kind: str = "", index: Any = None, report: Any = None,
+                 **known: Any) -> None:
         super().__init__(message, **known)
         self.path = path
         self.kind = kind

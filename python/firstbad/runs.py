@@ -32,7 +32,7 @@ def _number(name: str) -> int:
 def _tool(arguments: List[str]) -> List[str]:
     path = _cli.executable()
     if path is None:
-        raise FirstbadError("the command-line tool is not part of this installation: install firstbad with pip, or run make")
+        raise FirstbadError("the tool is not part of this installation: install firstbad with pip, or run make")
     return [path, *arguments]
 
 
@@ -63,9 +63,10 @@ def why(case_or_run: Optional[_Path] = None, *, runs_dir: Optional[_Path] = None
     return answer
 
 
-def ledger(run: Optional[_Path] = None, *, attempt: Optional[int] = None, runs_dir: Optional[_Path] = None) -> Iterator[Dict[str, Any]]:
-    """Every record of every rank of a run, one dict a record, as `firstbad export --jsonl` writes them; the member "table" says which
-    kind it is. Records are read as they are asked for, so a long run needs no memory.
+def ledger(run: Optional[_Path] = None, *, attempt: Optional[int] = None,
+           runs_dir: Optional[_Path] = None) -> Iterator[Dict[str, Any]]:
+    """Every record of every rank of a run, one dict a record, as `firstbad export --jsonl` writes them; the member "table" says
+    which kind it is. Records are read as they are asked for, so a long run needs no memory.
 
     run  a run id or the path of a run folder; None: the newest. attempt  only this launch.
     Raises FirstbadError, after the last record too when something could not be read.

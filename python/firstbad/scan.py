@@ -58,7 +58,7 @@ class CheckReport:
 def check(tree: Any, name: str = "", *, raises: bool = True, allow_neg_inf: bool = False) -> CheckReport:
     """Look at every number in a tensor, or in all tensors of nested dicts, lists, tuples, dataclasses, modules and optimizers.
 
-    tree           torch, numpy, JAX, anything with __array_interface__ or __dlpack__; floats; all formats, FP8, sparse and complex too
+    tree           torch, numpy, JAX, anything with __array_interface__ or __dlpack__; floats; FP8, sparse and complex too
     name           how it is called in the message
     raises         False: the report is returned, whatever it says
     allow_neg_inf  -Inf is meant to be there, as in an attention mask

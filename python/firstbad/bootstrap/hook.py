@@ -1,7 +1,7 @@
 """torch has been imported in a process below `firstbad run`: install the hooks, and leave a note that says so.
 
-The note, pid-N.HOST.json in the bootstrap folder, is what `firstbad run` reads when no ledger was written: it tells a job that never
-imported torch from one that never trained, and from one where we failed.
+The note, pid-N.HOST.json in the bootstrap folder, is what `firstbad run` reads when no ledger was written: it tells a job that
+never imported torch from one that never trained, and from one where we failed.
 """
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 from typing import Any, Dict, Optional
 
 TORCH_OLDEST = (2, 2)
+CUT = 240  # letters of a text in the note: the reader has room for 511 bytes
 _note: Optional[str] = None
 _facts: Dict[str, Any] = {}
 
@@ -24,8 +25,8 @@ def attach(here: str) -> None:
     global _note
     torch = sys.modules["torch"]
     _note = os.path.join(here, f"pid-{os.getpid()}.{socket.gethostname()}.json")
-    _facts.update(pid=os.getpid(), host=socket.gethostname(), command=_command(), torch=str(getattr(torch, "__version__", "unknown")),
-                  rank=os.environ.get("RANK"), error=None)
+    _facts.update(pid=os.getpid(), host=socket.gethostname(), command=_command(),
+                  torch=str(getattr(torch, "__version__", "unknown")), rank=os.environ.get("RANK"), error=None)
     error = None
     if "all" in os.environ.get("FIRSTBAD_OFF", "").split(","):
         error = "FIRSTBAD_OFF says all"
@@ -33,7 +34,7 @@ def attach(here: str) -> None:
         try:
             _install(torch)
         except Exception as why:
-            error = f"{type(why).__name__}: {why}"
+            error = f"{type(why).__name__}: {why}"[:CUT]
             sys.stderr.write(f"firstbad: this process ({os.getpid()}) is not guarded: {error}\n")
     note(error=error)
 
@@ -41,7 +42,8 @@ def attach(here: str) -> None:
 def _install(torch: Any) -> None:
     found = tuple(int(part) for part in str(torch.__version__).split("+")[0].split(".")[:2])
     if found < TORCH_OLDEST:
-        raise RuntimeError(f"torch {torch.__version__} is older than {'.'.join(map(str, TORCH_OLDEST))}, the oldest that is supported")
+        oldest = ".".join(map(str, TORCH_OLDEST))
+        raise RuntimeError(f"torch {torch.__version__} is older than {oldest}, the oldest that is supported")
     from .. import pytorch
 
     pytorch.install()
@@ -49,7 +51,7 @@ def _install(torch: Any) -> None:
 
 def _command() -> str:
     """What this process runs, for a person; sys.argv is not there yet in every case."""
-    return " ".join(getattr(sys, "orig_argv", None) or getattr(sys, "argv", []))[:512]
+    return " ".join(getattr(sys, "orig_argv", None) or getattr(sys, "argv", []))[:CUT]
 
 
 def note(**facts: Any) -> None:
@@ -60,7 +62,7 @@ def note(**facts: Any) -> None:
     """
     if _note is None or _facts.get("pid") != os.getpid():
         return
-    _facts.update(facts)
+    _facts.update({name: value[:CUT] if isinstance(value, str) else value for name, value in facts.items()})
     aside = f"{_note}.tmp"
     try:
         with open(aside, "w", encoding="utf-8") as file:

@@ -1,9 +1,9 @@
 # firstbad: attach to a program that was started by `firstbad run` and has never heard of us.
 #
 # `firstbad run` copies this file into a folder of the run, beside run.json, and puts that folder first in PYTHONPATH: every Python
-# below it, whatever its environment, runs this file when it starts. Until torch has been imported it does nothing but watch for that
-# name: no file is opened, no thread started, nothing imported. It is run by every Python that the job starts, so it keeps to what
-# Python 2.7 understands; there, and below 3.9, it only passes on.
+# below it, whatever its environment, runs this file when it starts. Until torch has been imported it does nothing but watch for
+# that name: no file is opened, no thread started, nothing imported. It is run by every Python that the job starts, so it keeps to
+# what Python 2.7 understands; there, and below 3.9, it only passes on.
 import os
 import sys
 
@@ -67,7 +67,8 @@ def _package(folder):
         return sys.modules["firstbad"]
     import importlib.util
 
-    spec = importlib.util.spec_from_file_location("firstbad", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder])
+    file = os.path.join(folder, "__init__.py")
+    spec = importlib.util.spec_from_file_location("firstbad", file, submodule_search_locations=[folder])
     package = importlib.util.module_from_spec(spec)
     sys.modules["firstbad"] = package
     try:
