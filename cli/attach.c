@@ -102,8 +102,10 @@ static fb_status put_start(const attach *from, const fb_os *os, const char *fold
 static fb_status put_facts(const attach *from, const fb_os *os, const char *folder, const fb_pair *env, size_t env_count,
                            fb_error *err)
 {
+    const char *library = getenv("FIRSTBAD_LIBRARY");
     fb_json json;
     fb_status status;
+    if (!library || !*library) library = from->library;
     fb_json_init(&json, 1);
     fb_json_object_begin(&json);
     fb_json_key_string(&json, "schema", "firstbad.attach/1");
@@ -113,7 +115,7 @@ static fb_status put_facts(const attach *from, const fb_os *os, const char *fold
     for (size_t i = 0; i < env_count; i++) {
         if (env[i].value && strncmp(env[i].key, "FIRSTBAD_", 9) == 0) fb_json_key_string(&json, env[i].key, env[i].value);
     }
-    if (from->library[0] && !getenv("FIRSTBAD_LIBRARY")) fb_json_key_string(&json, "FIRSTBAD_LIBRARY", from->library);
+    if (library && *library) fb_json_key_string(&json, "FIRSTBAD_LIBRARY", library);
     fb_json_object_end(&json);
     fb_json_object_end(&json);
     status = fb_json_finish(&json, err);

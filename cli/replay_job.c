@@ -9,10 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "base/alloc.h"
 #include "base/status.h"
 
-enum { LAUNCHER_WORDS = 4, OWN_VARIABLES = 16, LOOK_MS = 500, GRACE_MS = 5000 };
+enum { LAUNCHER_WORDS = 4, OWN_VARIABLES = 17, LOOK_MS = 500, GRACE_MS = 5000 };
 
 __attribute__((format(printf, 2, 3))) static void note(replay_job *job, const char *format, ...)
 {
@@ -195,11 +196,22 @@ static fb_status make_environment(const replay_job *job, variables *v, fb_error 
     return FB_OK;
 }
 
+/* A trainer in Python hears of the replay as it hears of a run. One that is not attached to leaves no locate.json, and that is told. */
+static void attach_python(const replay_job *job, variables *v, attach *attached)
+{
+    const fb_os *os = fb_os_posix();
+    attach_find(attached, os);
+    attach_write(attached, os, job->out, v->pairs, v->count);
+    if (attached->path) v->pairs[v->count++] = (fb_pair){"PYTHONPATH", attached->path};
+}
+
 static fb_status start(replay_job *job, int output, fb_error *err)
 {
     variables v = {NULL, NULL, 0};
+    attach attached = {.path = NULL};
     int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), why = 0;
     fb_status status = make_environment(job, &v, err);
+    if (status == FB_OK) attach_python(job, &v, &attached);
     if (status == FB_OK && job->cwd[0] && chdir(job->cwd) != 0) status = fb_fail_os(err, errno, "change to folder %s", job->cwd);
     if (status == FB_OK) why = process_start(&job->child, job->argv, v.pairs, v.count, output);
     if (why)
@@ -209,6 +221,7 @@ static fb_status start(replay_job *job, int output, fb_error *err)
             status = fb_fail_os(err, errno, "change back to the folder before");
         (void)close(here);
     }
+    attach_release(&attached);
     fb_free(v.pairs);
     fb_free(v.names);
     return status;
