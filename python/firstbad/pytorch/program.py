@@ -75,6 +75,7 @@ class RootCall:
     training: Tuple[bool, ...]
     source: Optional[str]
     outputs: List[int] = dataclasses.field(default_factory=list)
+    paths: Dict[int, str] = dataclasses.field(default_factory=dict)  # of a value that it was handed -> the input's name
     finished: bool = False
 
 
@@ -296,6 +297,9 @@ def name_externals(steps: Sequence[Step], externals: Sequence[External]) -> None
     """Externals that only the tail reads are called as the operator calls its argument: "target"; views are looked through."""
     stands_for: Dict[int, int] = {}
     for step in steps:
+        for value, path in step.paths.items() if isinstance(step, RootCall) else ():
+            if value in stands_for and not externals[stands_for[value]].name:
+                externals[stands_for[value]].name = path
         if not isinstance(step, TailOp):
             continue
         for argument, given in zip(step.func._schema.arguments, step.args):
@@ -309,3 +313,11 @@ def name_externals(steps: Sequence[Step], externals: Sequence[External]) -> None
                     stands_for[step.outputs[0]] = number
                 elif not externals[number].name:
                     externals[number].name = argument.name if argument.name != "self" else "input"
+
+
+def __getattr__(name: str) -> Any:
+    """program.Recorder: its file needs this one."""
+    if name == "Recorder":
+        from .recorder import Recorder
+        return Recorder
+    raise AttributeError(name)

@@ -147,6 +147,7 @@ class Recorder:
             for at, tensor in trees.walk(argument, path):
                 paths.setdefault(id(tensor), at)
         self.watched = []
+        values: Dict[int, str] = {}
 
         def refer(leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor):
@@ -158,12 +159,14 @@ class Recorder:
                 if (id(root), at) in self.learned and external.before is None:
                     external.before = copy_of(leaf)
                 self.watched.append((at, leaf, version_of(leaf)))
+            else:
+                values.setdefault(ref.number, at)
             return ref
 
         module = plain_module(root)
         training = tuple(m.training for m in module.modules()) if isinstance(module, torch.nn.Module) and not self.steps else ()
         self.call = RootCall(root, name, trees.rebuild(tuple(args), refer), trees.rebuild(dict(kwargs), refer), self.micro, rng,
-                             autocast_now(), torch.is_grad_enabled(), training, source.caller())
+                             autocast_now(), torch.is_grad_enabled(), training, source.caller(), paths=values)
         self.steps.append(self.call)
 
     def root_exit(self, outputs: Any) -> None:
@@ -293,6 +296,8 @@ class Recorder:
             return Ref(False, number)
         at = self.known.get(id(tensor))
         if at is not None:
+            known = self.externals[at]
+            known.name, known.batch = known.name or name, known.batch or batch
             return Ref(True, at)
         if tensor.grad_fn is not None:
             self._problem("a tensor with a gradient came from code that could not be followed"

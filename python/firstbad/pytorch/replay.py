@@ -17,7 +17,7 @@ from .. import _abi as abi
 from . import randomness, trees, untouched
 from .program import Backward, External, InnerGrad, Program, Ref, Require, RootCall, TailOp, plain_module, rebuild_refs
 from .recorder import copy_of
-from .tape import Tape
+from .tape import Fresh, Tape
 from .untouched import replaying as replaying
 from .where import At, Where
 class Unsupported(RuntimeError):
@@ -65,27 +65,35 @@ class Replay:
         self.gradients: List[Tuple[torch.Tensor, Optional[torch.Tensor]]] = []  # of the last run
         self.unwritten = 0
 
+    def lost(self) -> None:
+        """A run of this rank failed: others that wait for it in a collective hear of it."""
+        getattr(self.reduce, "lost", lambda: None)()
+
     def run(self, handle: Any = None, change: Change = Change(), fill: float = 0.0) -> Optional[Tape]:
         """handle: the fb_tape; None: run without one. Returns the Tape, for reruns. Raises what the program raises."""
         if self.program.problems:
             raise Unsupported("; ".join(self.program.problems))
+        getattr(self.reduce, "begin", lambda: None)()
         leaves = [leaf for leaf, _, _ in self.names.gradients]
         with contextlib.ExitStack() as stack:
-            for keeper in (untouched.active(), untouched.flags(), untouched.threads_kept(), untouched.grad_mode(),
-                           untouched.state_of(self.program, leaves, change.widen)):
+            for keeper in (untouched.active(), untouched.flags(), untouched.threads_kept(), untouched.grad_mode()):
                 stack.enter_context(keeper)
+            buffers = stack.enter_context(untouched.state_of(self.program, leaves, change.widen))
             streams = stack.enter_context(randomness.Streams())
-            return _Run(self, handle, change, fill, streams).run()
+            return _Run(self, handle, change, fill, streams, buffers).run()
 
 
 # ---- one run ---------------------------------------------------------------------------------------------------------------------
 
 
 class _Run:
-    def __init__(self, replay: Replay, handle: Any, change: Change, fill: float, streams: randomness.Streams) -> None:
+    def __init__(self, replay: Replay, handle: Any, change: Change, fill: float, streams: randomness.Streams,
+                 buffers: Dict[int, torch.Tensor]) -> None:
+        self.buffers = buffers
         self.replay, self.program, self.change, self.streams = replay, replay.program, change, streams
         self.where = Where({id(leaf): module for leaf, module, _ in replay.names.gradients})
         self.tape = Tape(handle, self.where, change.widen, fill) if handle is not None else None
+        self.fresh = Fresh(fill, change.widen)
         self.values: List[Any] = [None] * self.program.values
         self.given: Dict[int, torch.Tensor] = {}
         self.last_root = max((i for i, step in enumerate(self.program.steps) if isinstance(step, RootCall)), default=-1)
@@ -125,7 +133,7 @@ class _Run:
             return
         known = set()
         for tensor, module, name, flags in self.replay.names.state:
-            self.tape.entry(tensor.detach(), module, name, flags)
+            self.tape.entry(self.buffers.get(id(tensor), tensor).detach(), module, name, flags)
             known.add(id(tensor))
         for number, external in enumerate(self.program.externals):
             if id(external.tensor) in known:
@@ -156,7 +164,7 @@ class _Run:
             self._backward(step)
 
     def _inside(self) -> Any:
-        return self.tape if self.tape is not None else contextlib.nullcontext()
+        return self.tape if self.tape is not None else self.fresh
 
     def _get(self, ref: Ref) -> torch.Tensor:
         found = self.given[ref.number] if ref.external else self.values[ref.number]

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _abi as abi
 from .. import _native
@@ -276,6 +276,23 @@ class Tape(TorchDispatchMode):
         kept.values = [t.detach().clone() for t in keep]
 
 
+class Fresh(TorchDispatchMode):
+    """What a Tape does to a replay, without telling anybody: fresh memory holds `fill`, 16 bits become 32 where asked for."""
+
+    def __init__(self, fill: float, widen: bool) -> None:
+        super().__init__()
+        self.fill, self.widen = fill, widen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.widen:
+            args, kwargs = pytree.tree_map(_wide_dtype, (args, kwargs))
+        result = func(*args, **kwargs)
+        if func._schema.name.split("::")[-1] in _EMPTY and isinstance(result, torch.Tensor) and result.layout == torch.strided:
+            result.fill_(self.fill if result.dtype.is_floating_point or result.dtype.is_complex else 0)
+        return result
+
+
 # ---- what operators say of themselves --------------------------------------------------------------------------------------------
 
 
@@ -352,9 +369,3 @@ def attributes_of(func: Any, args: Any, kwargs: Dict[str, Any]) -> List[Tuple[st
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             found.append((argument.name, float(value)))
     return found
-
-
-def outside(call: Any, *args: Any) -> Any:
-    """call(*args) unseen by any mode: what we compute ourselves is no part of the program."""
-    with torch.no_grad(), _disable_current_modes():
-        return call(*args)

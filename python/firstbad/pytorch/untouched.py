@@ -8,7 +8,7 @@ import contextlib
 import sys
 import threading
 import warnings
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 import torch
 
@@ -113,10 +113,12 @@ def grad_mode() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def state_of(program: Program, gradients: Sequence[torch.Tensor], widen: bool) -> Iterator[None]:
-    """Gradients, buffers, attributes, hooks of leaves and, for a wider replay, the parameters themselves."""
+def state_of(program: Program, gradients: Sequence[torch.Tensor], widen: bool) -> Iterator[Dict[int, torch.Tensor]]:
+    """Gradients, attributes, hooks of leaves and, for a wider replay, the parameters themselves. Buffers are replaced by copies, so
+    that not even their version counters move; gives id(buffer) -> what stands in its place."""
     leaves: Dict[int, torch.Tensor] = {}
     buffers: Dict[int, Tuple[torch.Tensor, torch.Tensor]] = {}
+    moved = {id(live): before for live, before in program.buffers}
     attributes = trees.Attributes()
     modules: List[torch.nn.Module] = []
     for _, root in program.roots:
@@ -131,7 +133,8 @@ def state_of(program: Program, gradients: Sequence[torch.Tensor], widen: bool) -
                 leaves[id(parameter)] = parameter
         for buffer in module._buffers.values():
             if buffer is not None and id(buffer) not in buffers and buffer.device.type != "meta":
-                buffers[id(buffer)] = buffer, copy_of(buffer)
+                given = copy_of(moved.get(id(buffer), buffer)).requires_grad_(buffer.requires_grad)
+                buffers[id(buffer)] = buffer, given
     for step in program.steps:
         if isinstance(step, RootCall):
             trees.rebuild((step.args, step.kwargs), lambda leaf: _keep_object(leaf, attributes))
@@ -143,26 +146,23 @@ def state_of(program: Program, gradients: Sequence[torch.Tensor], widen: bool) -
     grads = [(leaf, leaf.grad, leaf.requires_grad) for leaf in leaves.values()]
     hooks = [(held, dict(held)) for held in (getattr(leaf, "_post_accumulate_grad_hooks", None) for leaf in leaves.values()) if held]
     wide: List[Tuple[torch.Tensor, torch.Tensor]] = []
-    versions = [(buffer, kept) for buffer, kept in buffers.values()]
     try:
         for leaf, _, _ in grads:
             leaf.grad = None
         for held, _ in hooks:
             held.clear()
-        with torch.no_grad():
-            for live, before in program.buffers:
-                live.copy_(before)
         if widen:
-            wide = _widen(leaves.values(), [buffer for buffer, _ in versions])
-        yield
+            wide = _widen(leaves.values())
+            buffers = {key: (live, _float(given)) for key, (live, given) in buffers.items()}
+        for module in modules:
+            for name, buffer in module._buffers.items():
+                if buffer is not None and id(buffer) in buffers:
+                    module._buffers[name] = buffers[id(buffer)][1]
+        yield {key: given for key, (_, given) in buffers.items()}
     finally:
         attributes.put_back()
         for tensor, data in wide:
             tensor.data = data
-        with torch.no_grad():
-            for buffer, kept in versions:
-                if not _equal(buffer, kept):
-                    buffer.copy_(kept)
         for leaf, _, requires in grads:
             leaf.grad = None
             if leaf.requires_grad != requires:
@@ -173,18 +173,14 @@ def state_of(program: Program, gradients: Sequence[torch.Tensor], widen: bool) -
             held.update(entries)
 
 
-def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """The same bits; not sure counts as no."""
-    try:
-        return a.shape == b.shape and bool(torch.equal(a, b)) and not a.dtype.is_floating_point
-    except RuntimeError:
-        return False
+def _float(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def _widen(leaves: Any, buffers: List[torch.Tensor]) -> List[Tuple[torch.Tensor, torch.Tensor]]:
+def _widen(leaves: Iterable[torch.Tensor]) -> List[Tuple[torch.Tensor, torch.Tensor]]:
     """Every number of 16 bits in 32; what to put back."""
     done = []
-    for tensor in [*leaves, *buffers]:
+    for tensor in leaves:
         if tensor.dtype in (torch.float16, torch.bfloat16) and type(tensor.data) is torch.Tensor:
             done.append((tensor, tensor.data))
             tensor.data = tensor.data.float()

@@ -1,0 +1,455 @@
+"""An update was bad: replay it, find the operator, say why, and keep what a later replay needs. On every rank by the same decision.
+
+`incident` is what the session calls, once a verdict is there and before anything of the update was applied. It reads of the session:
+
+  run, rank, world      the fb_run; which rank of how many
+  ranks                 firstbad.pytorch.ranks.Ranks: max_ints(values), and group (of torch.distributed) where there is one
+  recorder              recorder.Recorder of the update
+  first_step            (optional) number of the first update of this attempt;  resumed: it began from a checkpoint
+  gradient_names        (optional) id(leaf) -> (module, name) for leaves that belong to no root
+
+and of the update: number; samples (optional: ids of the rows of each micro-step); held (optional: replay_update.Held of optimizers whose
+step was made and taken back).
+"""
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+
+from .. import _abi as abi
+from .. import _native
+from ..errors import FirstbadError
+from . import words as saying
+from .locator import Finding, Group, Located, Locator
+from .program import Program, RootCall, TailOp, digest_of
+from .replay import Names, Replay, Unsupported
+from .replay_update import Held, UpdateReplay
+from .where import clean
+
+PROBED_AFTER = 2  # skips in a row that look like probing of a loss scale
+_PARTS = {"replay": abi.LOCATE_REPLAY, "search": abi.LOCATE_SEARCH, "cause": abi.LOCATE_CAUSE, "other": abi.LOCATE_OTHER_RANK,
+          "minimise": abi.LOCATE_MINIMISE, "evidence": abi.LOCATE_EVIDENCE, "all": abi.LOCATE_ALL, "none": 0, "bundle": 0}
+_BOUNDARIES = {"entry": abi.ENTRY, "input": abi.INPUT, "forward": abi.FORWARD, "loss": abi.LOSS, "local_gradient": abi.LOCAL_GRAD,
+               "reduced_gradient": abi.REDUCED_GRAD, "update": abi.UPDATE, "checkpoint": abi.CHECKPOINT}
+_KINDS = {"nan": abi.KIND_NAN, "pos_inf": abi.KIND_POS_INF, "neg_inf": abi.KIND_NEG_INF, "out_of_range": abi.KIND_OUT_OF_RANGE,
+          "all_ignored": abi.KIND_ALL_IGNORED, "domain": abi.KIND_DOMAIN}
+
+
+def incident(session: Any, update: Any, verdict: Any) -> Optional[Located]:
+    """What is known of a bad update, `text` being the message; None where nothing was to be located.
+
+    Files go into the case. Raises FirstbadError where the replay changed what it may not, and what the user's own code raises on
+    Ctrl-C. Cost: up to some ten steps for a name, and the minimising.
+    """
+    case = verdict.case_id.decode() if isinstance(verdict.case_id, bytes) else str(verdict.case_id)
+    if not verdict.fault:
+        if verdict.consecutive_skips == PROBED_AFTER and parts_asked() & abi.LOCATE_REPLAY:
+            probe(session, update, verdict)
+        return None
+    seen = session.__dict__.setdefault("_located_cases", set())
+    if not case or case in seen:
+        return None
+    seen.add(case)
+    if not wants_locating():
+        return None
+    return _Incident(session, update, verdict, case).locate()
+
+
+def wants_locating() -> bool:
+    """FIRSTBAD_LOCATE=none, and `locate` in FIRSTBAD_OFF, turn it off."""
+    off = [word.strip() for word in os.environ.get("FIRSTBAD_OFF", "").split(",")]
+    return "locate" not in off and os.environ.get("FIRSTBAD_LOCATE", "all") not in ("none", "off")
+
+
+def parts_asked() -> int:
+    """FIRSTBAD_LOCATE as bits; 0 where only a bundle or nothing is wanted."""
+    given = os.environ.get("FIRSTBAD_LOCATE") or "all"
+    bits = 0
+    for word in given.split(","):
+        bits |= _PARTS.get(word.strip(), 0)
+    return bits
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------------------
+
+
+def names_of(program: Program, known: Optional[Dict[int, Tuple[str, str]]] = None, scalers: Sequence[Any] = ()) -> Names:
+    """Parameters, buffers and gradients of the roots under their paths. known: names of leaves that belong to no root."""
+    state: List[Tuple[torch.Tensor, str, str, int]] = []
+    gradients: List[Tuple[torch.Tensor, str, str]] = []
+    seen = set()
+    moved = {id(live) for live, _ in program.buffers}
+    for prefix, root in program.roots:
+        if not isinstance(root, torch.nn.Module):
+            continue
+        for name, parameter in root.named_parameters():
+            if id(parameter) in seen:
+                continue
+            seen.add(id(parameter))
+            module, last = _place(prefix, name)
+            module, last = (known or {}).get(id(parameter), (module, last))
+            state.append((parameter, module, last, abi.TAPE_STATE))
+            if parameter.requires_grad:
+                gradients.append((parameter, module, last))
+        for name, buffer in root.named_buffers():
+            if id(buffer) in seen or buffer.device.type == "meta":
+                continue
+            seen.add(id(buffer))
+            module, last = _place(prefix, name)
+            # A buffer that forward never moves was made by the program's author: a mask of -Inf is meant.
+            state.append((buffer, module, last, abi.TAPE_STATE | (0 if id(buffer) in moved else abi.TAPE_MASK)))
+    for number, external in enumerate(program.externals):
+        if external.live() and id(external.tensor) not in seen:
+            seen.add(id(external.tensor))
+            module, last = (known or {}).get(id(external.tensor), ("", external.name or f"leaf{number}"))
+            state.append((external.tensor, module, last, abi.TAPE_STATE))
+            gradients.append((external.tensor, module, last))
+    scalars = [(scale, "loss_scale") for scale in (getattr(s, "_scale", None) for s in scalers) if isinstance(scale, torch.Tensor)]
+    return Names(state, gradients, scalars)
+
+
+def _place(prefix: str, name: str) -> Tuple[str, str]:
+    path, _, last = name.rpartition(".")
+    path = clean(path)
+    return (f"{prefix}.{path}" if prefix and path else prefix or path), last
+
+
+def precision_of(program: Optional[Program], optimizer: Optional[torch.optim.Optimizer] = None) -> str:
+    """"fp16", "bf16" or "fp32": the narrowest format that the update computed in."""
+    dtypes = set()
+    if program is not None:
+        for step in program.steps:
+            if isinstance(step, RootCall):
+                dtypes |= {dtype for _, enabled, dtype in step.autocast.devices if enabled}
+        for _, root in program.roots:
+            if isinstance(root, torch.nn.Module):
+                dtypes |= {parameter.dtype for parameter in root.parameters()}
+        dtypes |= {external.tensor.dtype for external in program.externals}
+    for group in optimizer.param_groups if optimizer is not None else ():
+        dtypes |= {leaf.dtype for leaf in group["params"]}
+    return "fp16" if torch.float16 in dtypes else "bf16" if torch.bfloat16 in dtypes else "fp32"
+
+
+# ---- the finding -----------------------------------------------------------------------------------------------------------------
+
+
+def group_of(session: Any) -> Group:
+    """The ranks of a session."""
+    ranks = getattr(session, "ranks", None)
+    world = int(getattr(session, "world", 1))
+    if world == 1:
+        return Group()
+    return Group(int(session.rank), world, ranks.max_ints, getattr(ranks, "group", None))
+
+
+TEXT_MAX = 512
+
+
+def finding_of(folder: str, verdict: Any, ranks: Group) -> Optional[Finding]:
+    """first_bad.json of the case, read by the rank that wrote it and told to the others; None where there is none."""
+    fields = [-1] * (5 + TEXT_MAX)
+    if ranks.rank == max(int(verdict.first_rank), 0):
+        try:
+            with open(os.path.join(folder, "first_bad.json"), encoding="utf-8") as file:
+                found = json.load(file)
+            text = f"{found['module']}\0{found['tensor']}".encode()[:TEXT_MAX]
+            fields[:5] = [int(found["rank"]), _BOUNDARIES[found["boundary"]], int(found["micro_step"]),
+                          _KINDS.get(str(found["kind"]), 0), int(bool(found.get("injected")))]
+            fields[5:5 + len(text)] = list(text)
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # a disk that is full keeps no case: all ranks hear of it below, and nothing is named
+    if ranks.max_ints is not None:
+        fields = [int(value) for value in ranks.max_ints(fields)]
+    if fields[0] < 0:
+        return None
+    module, _, tensor = bytes(value for value in fields[5:] if value >= 0).decode("utf-8", "replace").partition("\0")
+    return Finding(fields[0], fields[1], fields[2], fields[3], module, tensor, bool(fields[4]))
+
+
+# ---- one incident ----------------------------------------------------------------------------------------------------------------
+
+
+class _Incident:
+    def __init__(self, session: Any, update: Any, verdict: Any, case: str) -> None:
+        self.session, self.update, self.verdict, self.case = session, update, verdict, case
+        self.ranks = group_of(session)
+        self.run_folder = _native.text(_native.lib().fb_run_folder(session.run))
+        self.folder = os.path.join(self.run_folder, "cases", case)
+        self.program: Optional[Program] = None
+        self.differences: List[str] = []
+        self.fill = 0.0
+        self.sentence = ""  # why it cannot be replayed
+
+    def locate(self) -> Optional[Located]:
+        finding = finding_of(self.folder, self.verdict, self.ranks)
+        if finding is None:
+            return None
+        self.program = self.session.recorder.finish()
+        before = _fingerprint(self.program)
+        try:
+            again, finding = self._prepare(finding)
+            located = self._run(again, finding)
+        finally:
+            changed = [name for name, value in _fingerprint(self.program).items() if before.get(name) != value]
+            if changed:
+                raise FirstbadError(f"a replay changed {changed[0]}, which must never be: locating is off from here on")
+        self._note(located)
+        return located
+
+    # What is replayed.
+
+    def _prepare(self, finding: Finding) -> Tuple[Any, Finding]:
+        assert self.program is not None
+        held = list(getattr(self.update, "held", None) or ())
+        if finding.boundary == abi.UPDATE:
+            return self._of_update(finding, held)
+        self.differences += self.program.differences
+        self.differences += [f"{name} was changed in place after forward had read it" for name in self.program.changed()]
+        names = names_of(self.program, getattr(self.session, "gradient_names", None), getattr(self.session, "scalers", ()) or ())
+        boundary = abi.REDUCED_GRAD if finding.boundary == abi.REDUCED_GRAD else abi.LOCAL_GRAD
+        reduce = _Reduce(self.ranks) if boundary == abi.REDUCED_GRAD and self.ranks.world > 1 else None
+        again = Replay(self.program, names, boundary, reduce, micro=finding.micro)
+        finding = self._as_named(finding, names)
+        self._rehearse(again, finding)
+        return again, finding
+
+    def _of_update(self, finding: Finding, held: Sequence[Held]) -> Tuple[Any, Finding]:
+        for one in held:
+            for module, name in one.names.values():
+                if module == finding.module and (finding.tensor == name or finding.tensor.startswith(f"{name}.")):
+                    self.differences.append("the optimizer ran its plain form, one tensor after another")
+                    return UpdateReplay(one, finding.micro), finding
+        self.sentence = "the state before the update was not kept, so the optimizer cannot step again"
+        return _Never(self.sentence), finding
+
+    def _as_named(self, finding: Finding, names: Names) -> Finding:
+        """The finding under the name that the tape will hear. Where the two differ, what is bad tells which tensor is meant."""
+        assert self.program is not None
+        if finding.boundary in (abi.LOCAL_GRAD, abi.REDUCED_GRAD):
+            told = {(module, f"{name}.grad") for _, module, name in names.gradients}
+            if (finding.module, finding.tensor) not in told:
+                for leaf, module, name in names.gradients:
+                    if f"{name}.grad" == finding.tensor and _bad(leaf.grad):
+                        return finding._replace(module=module)
+        if finding.boundary == abi.INPUT:
+            mine = [e for e in self.program.externals if e.batch and e.micro == finding.micro]
+            if finding.kind in (abi.KIND_OUT_OF_RANGE, abi.KIND_ALL_IGNORED):
+                return finding._replace(boundary=abi.LOSS, module="", tensor="loss", kind=0)  # all that a replay can see of it
+            if not any(e.name == finding.tensor for e in mine):
+                bad = [e for e in mine if _bad(e.tensor)]
+                for e in [e for e in bad if e.name.endswith(finding.tensor)] or bad[:1]:
+                    e.name = finding.tensor
+            return finding._replace(module="batch")
+        return finding
+
+    def _rehearse(self, again: Replay, finding: Finding) -> None:
+        """One replay without a tape: which of several losses is meant, and whether memory that nobody wrote decides."""
+        assert self.program is not None
+        several = len([step for step in self.program.backwards(finding.micro)]) > 1 and finding.boundary == abi.LOSS
+        empties = any(isinstance(step, TailOp) and "empty" in step.func._schema.name for step in self.program.steps) or \
+            bool(self.program.roots)
+        if not several and not empties:
+            return
+        shown = self._shows(again, finding, 0.0)
+        if shown is None or shown:
+            return
+        if self._shows(again, finding, float("nan")):
+            self.fill = float("nan")
+            self.differences.append("memory that nobody had written was filled with NaN, as it may have held anything in the run")
+        elif again.unwritten:
+            self.differences.append("memory that nobody had written held other numbers")
+
+    def _shows(self, again: Replay, finding: Finding, fill: float) -> Optional[bool]:
+        """Is the finding bad in a replay with this in fresh memory? The same on all ranks; None: it cannot be replayed."""
+        answer = 0
+        try:
+            again.loss_at = -1
+            again.run(fill=fill)
+            if self.ranks.rank == finding.rank:
+                answer = int(self._bad_in(again, finding))
+        except (MemoryError, RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError):
+            answer = 2  # the library meets the same, and says what it was
+            again.lost()
+        if self.ranks.max_ints is not None:
+            answer = int(self.ranks.max_ints([answer])[0])
+        return None if answer == 2 else bool(answer)
+
+    def _bad_in(self, again: Replay, finding: Finding) -> bool:
+        assert self.program is not None
+        if finding.boundary == abi.LOSS:
+            at = 0
+            for step in self.program.steps:
+                count = len(getattr(step, "losses", ()))
+                for i in range(at, at + count):
+                    if getattr(step, "micro", -1) == finding.micro and _bad(again.losses[i]):
+                        again.loss_at = i
+                        return True
+                at += count
+            return False
+        if finding.boundary in (abi.LOCAL_GRAD, abi.REDUCED_GRAD):
+            return any(_bad(gradient) for leaf, gradient in again.gradients for known, module, name in again.names.gradients
+                       if known is leaf and (module, f"{name}.grad") == (finding.module, finding.tensor))
+        return True  # of an input, or of the state: it is there before the step
+
+    # What is concluded.
+
+    def _run(self, again: Any, finding: Finding) -> Located:
+        assert self.program is not None
+        update_only = isinstance(again, (UpdateReplay, _Never))
+        seconds = float(os.environ.get("FIRSTBAD_LOCATE_SECONDS") or 300)
+        locator = Locator(again, None if update_only else self.program, self.ranks, finding.micro, seconds, self.fill)
+        number = int(self.verdict.step)
+        first = getattr(self.session, "first_step", None)
+        attempt = 0 if first is None or number != first else 2 if getattr(self.session, "resumed", False) else 1
+        optimizer = again.held.optimizer if isinstance(again, UpdateReplay) else None
+
+        def text(config: abi.LocateConfig, result: abi.LocateResult) -> str:
+            return self._text(config, result, finding, locator)
+
+        located = locator.run(
+            finding, parts=parts_asked() or abi.LOCATE_REPLAY, strategy=strategy_asked(), folder=self.folder,
+            precision=precision_of(self.program, optimizer), step=number, first_step_of_attempt=attempt,
+            sample_ids=self._samples(finding.micro), differences=list(dict.fromkeys(self.differences)),
+            run_id=os.path.basename(self.run_folder), case_id=self.case, words=text)
+        if locator.sentences and located.found in ("undecided", "interval", "nothing"):
+            located.note = "; ".join([located.note] * bool(located.note) + locator.sentences)
+        return located
+
+    def _samples(self, micro: int) -> Optional[Sequence[int]]:
+        samples = getattr(self.update, "samples", None)
+        if samples is None:
+            return None
+        of_micro = samples.get(micro) if isinstance(samples, dict) else samples[micro] if samples and isinstance(
+            samples[0], (list, tuple)) and micro < len(samples) else samples
+        if of_micro is None or any(not isinstance(sample, int) for sample in of_micro):
+            return None
+        return list(of_micro)
+
+    def _text(self, config: abi.LocateConfig, result: abi.LocateResult, finding: Finding, locator: Locator) -> str:
+        said = saying.words_of(self.verdict, finding.rank, self.ranks.world, self.run_folder,
+                               getattr(self.session, "max_skips", 3), bool(getattr(self.update, "held", None)))
+        return text_of(config, result, said, self.ranks.rank, result.nanoseconds / 1e9)
+
+    def _note(self, located: Located) -> None:
+        speaker = located.owner if 0 <= located.owner < self.ranks.world else int(self.verdict.first_rank)
+        if self.ranks.rank == max(speaker, 0):
+            _native.call(_native.lib().fb_run_note_located, self.session.run, self.case.encode(), located.sentence.encode())
+
+
+class _Never:
+    """A replay that cannot be made: the library hears it, and writes it down."""
+
+    unwritten = 0
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def run(self, *_: Any) -> None:
+        raise Unsupported(self.why)
+
+
+class _Reduce:
+    """Averages a gradient over the ranks, as DDP would have. Ranks that failed before it tell the others, who would wait."""
+
+    def __init__(self, ranks: Group) -> None:
+        self.ranks, self.met = ranks, False
+
+    def begin(self) -> None:
+        self.met = False
+
+    def __call__(self, leaf: torch.Tensor) -> None:
+        import torch.distributed as dist
+        if not self.met:
+            self.met = True
+            if self.ranks.max_ints is not None and int(self.ranks.max_ints([0])[0]):
+                raise Unsupported("another rank could not run its replay")
+        assert leaf.grad is not None
+        gradient = leaf.grad.to_local() if hasattr(leaf.grad, "to_local") else leaf.grad
+        dist.all_reduce(gradient, group=self.ranks.group)
+        gradient.div_(self.ranks.world)
+
+    def lost(self) -> None:
+        """This rank's replay failed. Where the others have not met it yet they hear of it here."""
+        if not self.met and self.ranks.max_ints is not None:
+            self.met = True
+            self.ranks.max_ints([1])
+
+
+def text_of(config: abi.LocateConfig, result: abi.LocateResult, said: saying.Words, rank: int, seconds: float) -> str:
+    """The block for a person, of at most 100 columns."""
+    given = abi.LocateWords.new(rank=rank, headline=said.headline, spread=said.spread, next=said.next, case_line=said.case_line,
+                                seconds=seconds)
+    size = ctypes.c_size_t(1 << 14)
+    buffer = ctypes.create_string_buffer(size.value)
+    _native.call(_native.lib().fb_locate_text, ctypes.byref(config), ctypes.byref(result), ctypes.byref(given), buffer,
+                 ctypes.byref(size))
+    return buffer.value.decode("utf-8", "replace")
+
+
+def strategy_asked() -> int:
+    return abi.LOCATE_BISECT if os.environ.get("FIRSTBAD_STRATEGY") == "bisect" else abi.LOCATE_SWEEP
+
+
+def _bad(tensor: Optional[torch.Tensor]) -> bool:
+    """Something in it is not finite. For choosing between replays only: what counts as a finding is the library's."""
+    if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    data = tensor._values() if tensor.layout == torch.sparse_coo else tensor
+    with torch.no_grad():
+        return not bool(torch.isfinite(data.to_local() if hasattr(data, "to_local") else data).all())
+
+
+def _fingerprint(program: Program) -> Dict[str, Any]:
+    """A checksum of parts of all that a replay could spoil: parameters, buffers, gradients, the batch, torch's random stream."""
+    found: Dict[str, Any] = {"the random stream": hash(torch.get_rng_state().numpy().tobytes()) if "numpy" in sys.modules
+                             else tuple(torch.get_rng_state()[:64].tolist())}
+    for prefix, root in program.roots:
+        if not isinstance(root, torch.nn.Module):
+            continue
+        for name, tensor in list(root.named_parameters()) + list(root.named_buffers()):
+            found[f"{prefix}.{name}".strip(".")] = (tensor.dtype, digest_of(tensor.detach()))
+            if tensor.grad is not None:
+                found[f"{prefix}.{name}.grad".strip(".")] = (id(tensor.grad), digest_of(tensor.grad.detach()))
+    for number, external in enumerate(program.externals):
+        found[external.name or f"external {number}"] = digest_of(external.tensor.detach())
+    return found
+
+
+# ---- probing ---------------------------------------------------------------------------------------------------------------------
+
+
+def probe(session: Any, update: Any, verdict: Any) -> Optional[int]:
+    """Two skips in a row that look like probing of a loss scale: does the same batch in FP32 show it too? 1, 0, or None: not tried.
+
+    One replay; nothing is written but what fb_run_note_replay notes. The same on all ranks.
+    """
+    ranks = group_of(session)
+    program = session.recorder.finish()
+    names = names_of(program, getattr(session, "gradient_names", None), getattr(session, "scalers", ()) or ())
+    bad = next(((leaf, module, name) for leaf, module, name in names.gradients if _bad(leaf.grad)), None)
+    finding = Finding(max(int(verdict.first_rank), 0), int(verdict.first_boundary), int(verdict.first_micro_step), 0, "", "loss")
+    if finding.boundary in (abi.LOCAL_GRAD, abi.REDUCED_GRAD):
+        if bad is None and ranks.rank == finding.rank:
+            finding = finding._replace(boundary=abi.LOSS)
+        elif bad is not None:
+            finding = finding._replace(boundary=abi.LOCAL_GRAD, module=bad[1], tensor=f"{bad[2]}.grad")
+    persists = -1
+    try:
+        from .replay import Change
+        again = Replay(program, names, abi.LOCAL_GRAD, micro=finding.micro)
+        again.run(change=Change(widen=True))
+        if ranks.rank == finding.rank:
+            persists = int(any(_bad(loss) for loss in again.losses) or any(_bad(gradient) for _, gradient in again.gradients))
+    except (MemoryError, RuntimeError, ValueError, TypeError):
+        persists = -1  # a model that refuses FP32 leaves the question open
+    if ranks.max_ints is not None:
+        persists = int(ranks.max_ints([persists])[0])
+    if persists < 0:
+        return None
+    _native.call(_native.lib().fb_run_note_replay, session.run, persists)
+    return persists

@@ -1,0 +1,59 @@
+"""One update of the training state, from the first forward after the last update to the end of its last optimizer."""
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+from .. import _abi as abi
+
+
+@dataclasses.dataclass
+class Loss:
+    """A loss as backward was given it, before a scaler multiplied it. `told`: the library has looked at it."""
+
+    tensor: Any
+    micro: int
+    finite: bool
+    told: bool
+
+
+@dataclasses.dataclass
+class Update:
+    """number: 0-based count of updates, skipped ones included. micro: 0-based, rises at the first forward after a backward.
+
+    verdict: of the last vote; None before the gate. skipped: nothing of this update is to be applied.
+    findings: what other parts know of, for a person; what counts is what the library holds.
+    """
+
+    number: int
+    micro: int = 0
+    losses: List[Loss] = dataclasses.field(default_factory=list)
+    findings: List[Any] = dataclasses.field(default_factory=list)
+    verdict: Optional[abi.Verdict] = None
+    skipped: bool = False
+    samples: Optional[List[int]] = None
+    fingerprint: Optional[int] = None
+    program: Any = None
+    located: Any = None
+
+    roots: List[int] = dataclasses.field(default_factory=list)  # ids of the roots that ran, in order, each once
+    open: bool = False  # fb_step_begin was called
+    applied: bool = False  # fb_step_apply let it through
+    proposed: bool = False  # its result lies in the place of the state, and was not voted on yet
+    backward_since_forward: bool = False
+    forward_failed: bool = False
+    backwards: int = 0
+    gated: Dict[int, Tuple[int, int]] = dataclasses.field(default_factory=dict)  # id(param) -> (id(grad), version) as looked at
+    expected: Set[int] = dataclasses.field(default_factory=set)  # ids of optimizers that are to step
+    stepped: List[int] = dataclasses.field(default_factory=list)  # ids of optimizers that did, withheld ones included
+    stale: Dict[int, Any] = dataclasses.field(default_factory=dict)  # id(param) -> (weak gradient, version) as the update began
+    scaler_used: bool = False
+    scaler_updated: bool = False
+    in_backward: bool = False  # an optimizer stepped inside backward
+    clipped_scaled: bool = False
+    grad_norm: Optional[float] = None
+    scaled: Dict[int, Any] = dataclasses.field(default_factory=dict)  # id(scaled loss) -> (scaled loss, loss)
+
+    def over(self) -> bool:
+        """A forward that begins now belongs to the next update."""
+        return bool(self.stepped) or self.skipped or self.scaler_updated

@@ -1,0 +1,56 @@
+"""What is said about an update that was bad, around what was found out about it. True on every path, and in the words of `firstbad why`."""
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from .. import _abi as abi
+
+_WHAT = {abi.ENTRY: "a state that is not finite", abi.INPUT: "a bad batch", abi.FORWARD: "a non-finite activation",
+         abi.LOSS: "a non-finite loss", abi.LOCAL_GRAD: "a non-finite gradient", abi.REDUCED_GRAD: "a non-finite gradient",
+         abi.UPDATE: "a non-finite update", abi.CHECKPOINT: "a state that is not finite"}
+
+
+class Words(NamedTuple):
+    """The lines of a message that do not come from locating. Parts of `spread` and `case_line` stand on lines of their own."""
+
+    headline: str
+    spread: str
+    next: str
+    case_line: str
+
+
+def words_of(verdict: Any, rank: int, world: int, folder: str, max_skips: int = 3, held_back: bool = False) -> Words:
+    """verdict: fb_verdict. rank: of the finding. folder: of the run. held_back: the update was made beside the state, and taken back."""
+    why = _WHAT.get(verdict.first_boundary, "a fault")
+    ranks = f"any of {world} ranks" if world != 1 else "the only rank"
+    applied = verdict.action == abi.PROCEED
+    if applied:
+        headline = f"step {verdict.step} is applied although it is bad, as was asked for: {why} on rank {rank}"
+    elif world == 1:
+        headline = f"step {verdict.step} was not applied: {why}"
+    else:
+        headline = f"step {verdict.step} was not applied on {ranks}: {why} on rank {rank}"
+    limit = os.environ.get("FIRSTBAD_MAX_SKIPS") or str(max_skips)
+    if verdict.action == abi.HALT:
+        then = "the run halts here"
+    elif applied:
+        then = "training goes on, unguarded (observe)"
+    else:
+        then = f"skipped {verdict.consecutive_skips} of at most {limit} in a row; training goes on"
+    case = verdict.case_id.decode() if isinstance(verdict.case_id, bytes) else str(verdict.case_id)
+    return Words(headline, _spread(verdict, applied, world, held_back), then,
+                 f"{folder}/cases/{case}\nfirstbad why {case}" if case else folder)
+
+
+def _spread(verdict: Any, applied: bool, world: int, held_back: bool) -> str:
+    boundary = verdict.first_boundary
+    collective = "" if world == 1 else "collective: it came out of it\n" if boundary == abi.REDUCED_GRAD else \
+        "collective: yes, before the gate\n" if boundary in (abi.LOCAL_GRAD, abi.LOSS) else ""
+    if applied:
+        return collective + "parameters: the update is applied"
+    if boundary in (abi.ENTRY, abi.CHECKPOINT):
+        return "parameters or optimizer state: yes, before the step"
+    if boundary == abi.UPDATE:
+        return "parameters: no, taken back\noptimizer state: no" if held_back else "parameters or optimizer state: yes"
+    return collective + "parameters: no\noptimizer state: no"
