@@ -196,7 +196,7 @@ static fb_status make_environment(const replay_job *job, variables *v, fb_error 
     return FB_OK;
 }
 
-/* A trainer in Python hears of the replay as it hears of a run. One that is not attached to leaves no locate.json, and that is told. */
+/* A trainer in Python hears of the replay as it hears of a run. One that does not leaves no locate.json, and that is told. */
 static void attach_python(const replay_job *job, variables *v, attach *attached)
 {
     const fb_os *os = fb_os_posix();
