@@ -262,6 +262,10 @@ static void say(const run_job *job)
     else if (job->report->has_case) say_case(job);
     else if (job->report->status == FB_WHY_UNDECIDED) say_undecided(job);
     if (job->why.code != FB_OK && job->report) cli_error("%s", job->why.message);
+    /* Some ranks were guarded and others were not: the answer above is that of those that were. */
+    if (job->ledgers && job->seen.failed)
+        cli_error("not all of it was guarded: %" PRIu64 " of %" PRIu64 " processes that imported torch: %s", job->seen.failed,
+                  job->seen.imported, job->seen.error);
 }
 
 /* ---- for programs ------------------------------------------------------------------------------------------------------------ */
