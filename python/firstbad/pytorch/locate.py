@@ -9,7 +9,7 @@
   gradient_names        (optional) id(leaf) -> (module, name) for leaves that belong to no root
 
 and of the update: number; samples (optional: ids of the rows of each micro-step); held (optional: replay_update.Held of optimizers whose
-step was made and taken back).
+step was made and taken back; else those of the registry are taken as they stand, with the gradients that they have now).
 """
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ import torch
 from .. import _abi as abi
 from .. import _native
 from ..errors import FirstbadError
+from . import registry, source
 from . import words as saying
 from .locator import Finding, Group, Located, Locator
-from .program import Program, RootCall, TailOp, digest_of
+from .program import Program, RootCall, digest_of
 from .replay import Names, Replay, Unsupported
 from .replay_update import Held, UpdateReplay
 from .where import clean
@@ -139,12 +140,12 @@ def precision_of(program: Optional[Program], optimizer: Optional[torch.optim.Opt
 
 
 def group_of(session: Any) -> Group:
-    """The ranks of a session."""
+    """The ranks of a session. Where they have no group each replays for itself: max_ints is then None though world is above 1."""
     ranks = getattr(session, "ranks", None)
     world = int(getattr(session, "world", 1))
     if world == 1:
         return Group()
-    return Group(int(session.rank), world, ranks.max_ints, getattr(ranks, "group", None))
+    return Group(int(session.rank), world, getattr(ranks, "max_ints", None), getattr(ranks, "group", None))
 
 
 TEXT_MAX = 512
@@ -153,7 +154,8 @@ TEXT_MAX = 512
 def finding_of(folder: str, verdict: Any, ranks: Group) -> Optional[Finding]:
     """first_bad.json of the case, read by the rank that wrote it and told to the others; None where there is none."""
     fields = [-1] * (5 + TEXT_MAX)
-    if ranks.rank == max(int(verdict.first_rank), 0):
+    alone = ranks.max_ints is None
+    if alone or ranks.rank == max(int(verdict.first_rank), 0):
         try:
             with open(os.path.join(folder, "first_bad.json"), encoding="utf-8") as file:
                 found = json.load(file)
@@ -168,7 +170,7 @@ def finding_of(folder: str, verdict: Any, ranks: Group) -> Optional[Finding]:
     if fields[0] < 0:
         return None
     module, _, tensor = bytes(value for value in fields[5:] if value >= 0).decode("utf-8", "replace").partition("\0")
-    return Finding(fields[0], fields[1], fields[2], fields[3], module, tensor, bool(fields[4]))
+    return Finding(ranks.rank if alone else fields[0], fields[1], fields[2], fields[3], module, tensor, bool(fields[4]))
 
 
 # ---- one incident ----------------------------------------------------------------------------------------------------------------
@@ -193,6 +195,8 @@ class _Incident:
         before = _fingerprint(self.program)
         try:
             again, finding = self._prepare(finding)
+            if again is None:
+                return None
             located = self._run(again, finding)
         finally:
             changed = [name for name, value in _fingerprint(self.program).items() if before.get(name) != value]
@@ -205,20 +209,30 @@ class _Incident:
 
     def _prepare(self, finding: Finding) -> Tuple[Any, Finding]:
         assert self.program is not None
-        held = list(getattr(self.update, "held", None) or ())
         if finding.boundary == abi.UPDATE:
-            return self._of_update(finding, held)
+            return self._of_update(finding)
         self.differences += self.program.differences
         self.differences += [f"{name} was changed in place after forward had read it" for name in self.program.changed()]
         names = names_of(self.program, getattr(self.session, "gradient_names", None), getattr(self.session, "scalers", ()) or ())
+        alone = self.ranks.world > 1 and self.ranks.max_ints is None
+        if alone:
+            self.differences.append("the other ranks took no part in the replay")
+            if finding.boundary == abi.REDUCED_GRAD:
+                finding = finding._replace(boundary=abi.LOCAL_GRAD)
         boundary = abi.REDUCED_GRAD if finding.boundary == abi.REDUCED_GRAD else abi.LOCAL_GRAD
         reduce = _Reduce(self.ranks) if boundary == abi.REDUCED_GRAD and self.ranks.world > 1 else None
         again = Replay(self.program, names, boundary, reduce, micro=finding.micro)
         finding = self._as_named(finding, names)
-        self._rehearse(again, finding)
+        shown = self._rehearse(again, finding)
+        if alone and not shown and self.ranks.rank != max(int(self.verdict.first_rank), 0):
+            return None, finding  # it is another rank's
         return again, finding
 
-    def _of_update(self, finding: Finding, held: Sequence[Held]) -> Tuple[Any, Finding]:
+    def _of_update(self, finding: Finding) -> Tuple[Any, Finding]:
+        known = getattr(self.session, "gradient_names", None) or {}
+        held = list(getattr(self.update, "held", None) or ()) or [
+            Held(optimizer, {id(leaf): known[id(leaf)] for group in optimizer.param_groups for leaf in group["params"]
+                             if id(leaf) in known}, source.caller()) for optimizer in registry.optimizers.alive()]
         for one in held:
             for module, name in one.names.values():
                 if module == finding.module and (finding.tensor == name or finding.tensor.startswith(f"{name}.")):
@@ -247,22 +261,37 @@ class _Incident:
             return finding._replace(module="batch")
         return finding
 
-    def _rehearse(self, again: Replay, finding: Finding) -> None:
-        """One replay without a tape: which of several losses is meant, and whether memory that nobody wrote decides."""
-        assert self.program is not None
-        several = len([step for step in self.program.backwards(finding.micro)]) > 1 and finding.boundary == abi.LOSS
-        empties = any(isinstance(step, TailOp) and "empty" in step.func._schema.name for step in self.program.steps) or \
-            bool(self.program.roots)
-        if not several and not empties:
-            return
+    def _rehearse(self, again: Replay, finding: Finding) -> bool:
+        """One replay without a tape: does it show the finding, in which of several losses, and does memory that nobody wrote decide?"""
         shown = self._shows(again, finding, 0.0)
         if shown is None or shown:
-            return
+            return bool(shown)
         if self._shows(again, finding, float("nan")):
             self.fill = float("nan")
             self.differences.append("memory that nobody had written was filled with NaN, as it may have held anything in the run")
-        elif again.unwritten:
+            return True
+        self._unfaithful(again, finding)
+        return False
+
+    def _unfaithful(self, again: Replay, finding: Finding) -> None:
+        """It does not show: is a replay the run at all? A transient fault may be claimed only where it is."""
+        assert self.program is not None
+        probe_ = Locator(again, self.program, self.ranks, finding.micro)
+        probe_.run(finding, parts=abi.LOCATE_REPLAY & ~abi.LOCATE_OTHER_RANK, times=1, precision="fp32")
+        if probe_.unwritten:
             self.differences.append("memory that nobody had written held other numbers")
+        told = [loss.tensor for loss in getattr(self.update, "losses", ())]
+        if len(told) == len(again.losses):
+            for i, (was, now) in enumerate(zip(told, again.losses)):
+                if not _same(was, now):
+                    self.differences.append(f"loss {i} came to {_number(now)} in a replay, and to {_number(was)} in the run")
+                    return
+        if self.ranks.world == 1:
+            for leaf, module, name in again.names.gradients:
+                now_ = next((g for known, g in again.gradients if known is leaf), None)
+                if leaf.grad is not None and now_ is not None and not _bad(leaf.grad) and not _same(leaf.grad, now_):
+                    self.differences.append(f"the gradient of {module}.{name} came to other numbers in a replay")
+                    return
 
     def _shows(self, again: Replay, finding: Finding, fill: float) -> Optional[bool]:
         """Is the finding bad in a replay with this in fresh memory? The same on all ranks; None: it cannot be replayed."""
@@ -311,8 +340,11 @@ class _Incident:
         def text(config: abi.LocateConfig, result: abi.LocateResult) -> str:
             return self._text(config, result, finding, locator)
 
+        parts = parts_asked() or abi.LOCATE_REPLAY
+        if self.ranks.max_ints is None and self.ranks.world > 1:
+            parts &= ~abi.LOCATE_OTHER_RANK
         located = locator.run(
-            finding, parts=parts_asked() or abi.LOCATE_REPLAY, strategy=strategy_asked(), folder=self.folder,
+            finding, parts=parts, strategy=strategy_asked(), folder=self.folder,
             precision=precision_of(self.program, optimizer), step=number, first_step_of_attempt=attempt,
             sample_ids=self._samples(finding.micro), differences=list(dict.fromkeys(self.differences)),
             run_id=os.path.basename(self.run_folder), case_id=self.case, words=text)
@@ -337,7 +369,7 @@ class _Incident:
 
     def _note(self, located: Located) -> None:
         speaker = located.owner if 0 <= located.owner < self.ranks.world else int(self.verdict.first_rank)
-        if self.ranks.rank == max(speaker, 0):
+        if self.ranks.max_ints is None or self.ranks.rank == max(speaker, 0):
             _native.call(_native.lib().fb_run_note_located, self.session.run, self.case.encode(), located.sentence.encode())
 
 
@@ -402,6 +434,18 @@ def _bad(tensor: Optional[torch.Tensor]) -> bool:
     data = tensor._values() if tensor.layout == torch.sparse_coo else tensor
     with torch.no_grad():
         return not bool(torch.isfinite(data.to_local() if hasattr(data, "to_local") else data).all())
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """The same numbers, NaN in the same places; what cannot be compared counts as the same."""
+    try:
+        return bool(torch.equal(torch.isnan(a), torch.isnan(b)) and torch.equal(torch.nan_to_num(a.detach()), torch.nan_to_num(b)))
+    except (RuntimeError, TypeError, NotImplementedError):
+        return True
+
+
+def _number(tensor: torch.Tensor) -> str:
+    return f"{tensor.item():.9g}" if tensor.numel() == 1 and not tensor.is_complex() else "other numbers"
 
 
 def _fingerprint(program: Program) -> Dict[str, Any]:

@@ -13,7 +13,7 @@ import ctypes
 import dataclasses
 import inspect
 import zlib
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import torch
 
@@ -265,29 +265,63 @@ def rebuild_refs(tree: Any, change: Callable[[Any], Any]) -> Any:
     return trees.rebuild(tree, lambda leaf: change(leaf)) if not isinstance(tree, (int, float, str, bool, type(None))) else change(tree)
 
 
+def _groups(steps: Sequence[Step]) -> Callable[[Ref], Any]:
+    """Which tensors may share memory: (ref) -> something equal for those that may. Views, and what a root hands through."""
+    parent: Dict[Ref, Ref] = {}
+
+    def find(ref: Ref) -> Ref:
+        while ref in parent:
+            ref = parent[ref]
+        return ref
+
+    def join(refs: Sequence[Ref]) -> None:
+        for ref in refs[1:]:
+            a, b = find(refs[0]), find(ref)
+            if a != b:
+                parent[b] = a
+
+    for step in steps:
+        if isinstance(step, RootCall):
+            join([Ref(False, number) for number in step.outputs] + refs_in((step.args, step.kwargs)))
+        elif isinstance(step, TailOp):
+            shared = [ref for argument, given in zip(step.func._schema.arguments, step.args) if argument.alias_info is not None
+                      for ref in refs_in(given)]
+            if shared:
+                join([Ref(False, number) for number in step.outputs if number >= 0] + shared)
+    return find
+
+
 def live_steps(steps: Sequence[Step]) -> List[Step]:
     """The steps that a backward or a root depends on; metrics and logging fall away."""
-    needed: set[Ref] = set()
+    group = _groups(steps)
+    needed: Set[Ref] = set()
+    memory: Set[Ref] = set()  # groups of what is needed: a write through one of their views counts
+
+    def need(refs: Iterable[Ref]) -> None:
+        for ref in refs:
+            needed.add(ref)
+            memory.add(group(ref))
+
     kept: List[Step] = []
     for step in reversed(steps):
         if isinstance(step, TailOp):
-            if not (any(Ref(False, number) in needed for number in step.outputs) or any(ref in needed for ref in step.writes)):
+            if not (any(Ref(False, number) in needed for number in step.outputs) or any(group(ref) in memory for ref in step.writes)):
                 continue
-            needed.update(refs_in((step.args, step.kwargs)))
+            need(refs_in((step.args, step.kwargs)))
         elif isinstance(step, RootCall):
-            needed.update(refs_in((step.args, step.kwargs)))
+            need(refs_in((step.args, step.kwargs)))
         elif isinstance(step, InnerGrad):
             if not any(number is not None and Ref(False, number) in needed for number in step.results):
                 continue
-            needed.update(refs_in((step.outputs, step.inputs, step.grad_outputs)))
+            need(refs_in((step.outputs, step.inputs, step.grad_outputs)))
         elif isinstance(step, Require):
             if step.ref not in needed:
                 continue
         else:
-            needed.update(step.tensors)
-            needed.update(ref for ref in step.grads if ref is not None)
-            needed.update(step.inputs or [])
-            needed.update(step.losses)
+            need(step.tensors)
+            need(ref for ref in step.grads if ref is not None)
+            need(step.inputs or [])
+            need(step.losses)
         kept.append(step)
     kept.reverse()
     return kept

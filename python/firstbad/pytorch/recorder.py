@@ -120,6 +120,7 @@ class Recorder:
         self.required: Set[int] = set()
         self.made_untracked: Set[int] = set()
         self.seen_gradients = False
+        self.between = False  # after a backward, before the next forward: the next batch is made here
 
     # ---- what the session calls ----------------------------------------------------------------------------------------------------
 
@@ -181,6 +182,7 @@ class Recorder:
         self.watched = []
         call.outputs = [self.values.made(tensor, tensor.requires_grad) for tensor in trees.tensors(outputs)]
         call.finished = True
+        self.between = False
         self.resume()
 
     def backward_enter(self, tensors: Any, grads: Any = None, kwargs: Optional[Dict[str, Any]] = None,
@@ -209,7 +211,8 @@ class Recorder:
         self.after_backward = True
 
     def backward_exit(self) -> None:
-        """It is over; what comes now may lead to a second one."""
+        """It is over; what comes now may lead to a second one, or be the making of the next batch."""
+        self.between = True
         self.resume()
 
     def grad_enter(self, outputs: Any, inputs: Any, grad_outputs: Any = None, kwargs: Optional[Dict[str, Any]] = None) -> None:
@@ -261,6 +264,10 @@ class Recorder:
             problems.append("no forward of a module was seen in this update")
         if any(isinstance(step, RootCall) and not step.finished for step in self.steps):
             problems.append("a forward of this update did not return")
+        memory = [self.values.place(e.tensor) for e in self.externals]
+        for written, place in zip(self.externals, memory):
+            if written.written and place is not None and sum(1 for other in memory if other and other[0] == place[0]) > 1:
+                problems.append("the loss writes into a tensor that shares its memory with another")
         steps = live_steps(self.steps)
         name_externals(steps, self.externals)
         roots = [(name, plain_module(root)) for name, root in self.roots]
@@ -295,7 +302,8 @@ class Recorder:
             self._require(tensor, number)
             return Ref(False, number)
         at = self.known.get(id(tensor))
-        if at is not None:
+        # One that was filled anew in between is another tensor, and what it held before is lost: `changed` will say so.
+        if at is not None and (self.externals[at].written or self.externals[at].version == version_of(tensor)):
             known = self.externals[at]
             known.name, known.batch = known.name or name, known.batch or batch
             return Ref(True, at)
@@ -378,6 +386,8 @@ class Recorder:
             return None
         if torch._C._current_graph_task_id() != -1:
             self._problem("a gradient was taken in the middle of the update, by other means than torch.autograd.grad")
+            return None
+        if self.between and not any(self.values.find(tensor) is not None for tensor in trees.tensors((args, kwargs))):
             return None
         grad = torch.is_grad_enabled()
         if func.namespace in ("c10d", "_c10d_functional"):
