@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from .. import _abi as abi
 
@@ -47,6 +47,8 @@ class Update:
     expected: Set[int] = dataclasses.field(default_factory=set)  # ids of optimizers that are to step
     stepped: List[int] = dataclasses.field(default_factory=list)  # ids of optimizers that did, withheld ones included
     stale: Dict[int, Any] = dataclasses.field(default_factory=dict)  # id(param) -> (weak gradient, version) as the update began
+    touched: FrozenSet[int] = frozenset()  # ids of optimizers whose gradients backward wrote into
+    held: List[Any] = dataclasses.field(default_factory=list)  # replay_update.Held of a step that was made and taken back
     scaler_used: bool = False
     scaler_updated: bool = False
     in_backward: bool = False  # an optimizer stepped inside backward

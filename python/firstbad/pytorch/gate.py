@@ -1,0 +1,296 @@
+"""The gate: look at all gradients of an update, add what else is known, decide with the other ranks, and tell what came of it."""
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Set, Tuple
+
+import torch
+
+from .. import _abi as abi
+from .. import _native
+from . import patch, say, views
+from .registry import optimizers as known_optimizers
+from .update import Loss, Update
+
+UPDATE_PERIOD = 64  # every tensor of the state is looked at once in so many updates
+
+
+class _Known(NamedTuple):
+    """Gradients of some optimizers. count: parameters in their groups, by which a new one is noticed."""
+
+    parameters: List[Any]
+    table: views.Table
+    count: int
+
+
+class Gate:
+    """The decisions of a session."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self._tables: Dict[FrozenSet[int], _Known] = {}
+        self._patterns: Dict[Any, Set[int]] = {}  # (roots, optimizers with new gradients) -> optimizers that stepped
+        self._loose_site = 0
+        self._loss_view = abi.View.new()
+        self.observed: Set[str] = set()
+
+    def opened(self) -> None:
+        """The run is open, no step is: sites that are always there."""
+        self._loose_site = self.session.names.site(self.session.run, abi.ROLE_GRADIENT, "", "gradient of a new parameter")
+        self._loss_view.site = self.session.loss_site
+
+    def forget_tables(self) -> None:
+        """Optimizers or parameters changed."""
+        self._tables.clear()
+
+    # ---- losses ----------------------------------------------------------------------------------------------------------------------
+
+    def see_loss(self, update: Update, loss: torch.Tensor) -> None:
+        """A loss, as backward is about to be given it. One that is not finite is told at the gate, if the program does not leave its
+        batch out before. On another device it is looked at with the gradients."""
+        kept = loss.detach()
+        if kept.device.type != "cpu":
+            update.losses.append(Loss(kept, update.micro, True, False))
+            return
+        held = views.fill(self._loss_view, kept)
+        if held is None:
+            return
+        lib = _native.lib()
+        first = ctypes.c_uint64()
+        _native.call(lib.fb_scan_first, ctypes.byref(self._loss_view), ctypes.byref(first))
+        finite = first.value == abi.NO_INDEX
+        update.losses.append(Loss(kept, update.micro, finite, finite))
+        if finite:
+            _native.call(lib.fb_step_check, self.session.run, abi.LOSS, ctypes.byref(self._loss_view), 1)
+
+    def _tell_losses(self, update: Update) -> None:
+        """Losses that are not finite, as findings of the micro-step that they belong to."""
+        lib = _native.lib()
+        for loss in update.losses:
+            if loss.told or loss.finite:
+                continue
+            loss.told = True
+            if loss.micro == update.micro:
+                views.fill(self._loss_view, loss.tensor)
+                _native.call(lib.fb_step_check, self.session.run, abi.LOSS, ctypes.byref(self._loss_view), 1)
+                continue
+            finding = self.finding(loss.tensor, self.session.loss_site, abi.LOSS, loss.micro)
+            _native.call(lib.fb_step_report, self.session.run, ctypes.byref(finding), 1)
+
+    def finding(self, tensor: torch.Tensor, site: int, boundary: int, micro: int) -> abi.Finding:
+        """A finding made of a tensor in host memory that is not finite."""
+        view, held = views.one(tensor, site)
+        out = abi.Finding.new(site=site, boundary=boundary, micro_step=micro)
+        _native.call(_native.lib().fb_scan, ctypes.byref(view), ctypes.byref(out.stats))
+        del held
+        out.kind = out.stats.first_kind
+        out.count = out.stats.nan + out.stats.pos_inf + out.stats.neg_inf
+        out.first_index = out.stats.first_index
+        return out
+
+    # ---- which gradients -------------------------------------------------------------------------------------------------------------
+
+    def expected(self, update: Update, optimizer: Any) -> List[Any]:
+        """Optimizers that are going to step in this update: as updates of the same kind did before, else those that backward gave a new
+        gradient. A gradient that an earlier update left there is nobody's concern until its optimizer steps."""
+        alive = known_optimizers.alive()
+        touched = [o for o in alive if _touched(update, o)]
+        update.touched = frozenset(id(o) for o in touched)
+        learnt = self._patterns.get((tuple(update.roots), update.touched))
+        chosen = [o for o in alive if id(o) in learnt] if learnt is not None else touched
+        if optimizer is not None and not any(o is optimizer for o in chosen):
+            chosen.append(optimizer)
+        return chosen
+
+    def learn(self, update: Update) -> None:
+        """The update is over: these optimizers stepped in it."""
+        if update.stepped:
+            self._patterns[(tuple(update.roots), update.touched)] = set(update.stepped)
+
+    def _table(self, optimizers: List[Any]) -> _Known:
+        key = frozenset(id(o) for o in optimizers)
+        count = sum(len(group["params"]) for o in optimizers for group in o.param_groups)
+        known = self._tables.get(key)
+        if known is not None and known.count == count:
+            return known
+        parameters: List[Any] = []
+        seen: Set[int] = set()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if id(parameter) not in seen:
+                        seen.add(id(parameter))
+                        parameters.append(parameter)
+        places = self.session.names.places
+        # The order of the model, which is that of the sites: a table that is read in another order would be read as well.
+        order = {key: index for index, key in enumerate(places)}
+        parameters.sort(key=lambda p: order.get(id(p), len(order)))
+        sites = [self._site_of(places.get(id(p))) for p in parameters]
+        known = self._tables[key] = _Known(parameters, views.Table(sites), count)
+        return known
+
+    def _site_of(self, place: Any) -> int:
+        if place is None or place.gradient == abi.UINT32_MAX:
+            return self._loose_site
+        return int(place.gradient)
+
+    def gradients_finite(self) -> bool:
+        """Is every gradient that is there now finite? For the rare path only: one read of all of them, told to nobody."""
+        lib = _native.lib()
+        first = ctypes.c_uint64()
+        for optimizer in known_optimizers.alive():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is None:
+                        continue
+                    view, held = views.one(parameter.grad)
+                    if held is None:
+                        continue
+                    _native.call(lib.fb_scan_first, ctypes.byref(view), ctypes.byref(first))
+                    if first.value != abi.NO_INDEX:
+                        return False
+        return True
+
+    # ---- the gate --------------------------------------------------------------------------------------------------------------------
+
+    def run(self, why: str, optimizer: Any = None) -> None:
+        """Look, vote, decide. Called again for the same update it looks at what changed since, or was not looked at. Raises Halted."""
+        session = self.session
+        update: Update = session.need_step()
+        if update.skipped:
+            return
+        optimizers = self.expected(update, optimizer)
+        if update.verdict is None:
+            update.expected = {id(o) for o in optimizers}
+        parameters, table, _ = self._table(optimizers)
+        gradients = [p.grad for p in parameters]
+        looked = update.gated
+        if update.verdict is not None:
+            if all(g is None or looked.get(id(p)) == (id(g), g._version) for p, g in zip(parameters, gradients)):
+                return
+            if update.applied or update.proposed:
+                session.coverage.note("gradients were changed after an optimizer of the same update had stepped: those were not looked at")
+                return
+            update.expected |= {id(o) for o in optimizers}
+        update.gated = {id(p): (id(g), g._version) for p, g in zip(parameters, gradients) if g is not None}
+        self._look(update, table, gradients)
+        self._tell_losses(update)
+        if _native.lib().fb_step_findings(session.run):
+            self._evidence(update)
+        self.decide(update)
+
+    def note_versions(self) -> None:
+        """Gradients were changed by somebody who is known to: clipping, unscaling. They need no second look."""
+        update = self.session.update
+        if update is None or update.verdict is None:
+            return
+        for known in self._tables.values():
+            for parameter in known.parameters:
+                if id(parameter) in update.gated and parameter.grad is not None:
+                    update.gated[id(parameter)] = (id(parameter.grad), parameter.grad._version)
+
+    def _look(self, update: Update, table: views.Table, gradients: List[Any]) -> None:
+        session, lib = self.session, _native.lib()
+        elsewhere = table.update(gradients)
+        alone = session.world == 1
+        boundary = abi.LOCAL_GRAD if alone else abi.REDUCED_GRAD
+        _native.call(lib.fb_step_check, session.run, boundary, table.array, table.count)
+        if alone:  # nothing reduces them: what was looked at is what the optimizer gets
+            _native.call(lib.fb_step_looked, session.run, abi.REDUCED_GRAD, table.array, table.count)
+        device_losses = [loss for loss in update.losses if not loss.told and loss.tensor.device.type != "cpu"]
+        if elsewhere or device_losses:
+            self._look_elsewhere(update, boundary, [(gradients[i], table.views[i].site) for i in elsewhere], device_losses)
+
+    def _look_elsewhere(self, update: Update, boundary: int, gradients: List[Tuple[Any, int]], losses: List[Loss]) -> None:
+        device = patch.optional("device", "device")
+        if device is None:
+            self.session.coverage.note("gradients that are not in host memory")
+            return
+        device.check(self.session, boundary, gradients, [(loss.tensor, loss.micro) for loss in losses])
+        for loss in losses:
+            loss.told = True
+
+    @patch.guest("inputs")
+    def _evidence(self, update: Update) -> None:
+        if self.session.inputs is not None:
+            self.session.inputs.evidence(update)
+
+    def vote(self, before_settle: Any = None) -> abi.Verdict:
+        """Ballot and settle. before_settle(words) is called between the two, where ranks vote. Raises LibraryError."""
+        session, lib = self.session, _native.lib()
+        verdict = abi.Verdict.new()
+        if session.world > 1 and session.ranks.agreement == abi.AGREE_VOTE:
+            words = (ctypes.c_int64 * 4)()
+            _native.call(lib.fb_step_ballot, session.run, words)
+            reduced = session.ranks.min4(list(words))
+            if before_settle is not None and reduced is not None:
+                before_settle(reduced)
+            given = (ctypes.c_int64 * 4)(*reduced) if reduced is not None else None
+            _native.call(lib.fb_step_settle, session.run, given, ctypes.byref(verdict))
+            if reduced is None:
+                say.no_quorum(session, verdict)
+        else:
+            _native.call(lib.fb_step_vote_alone, session.run, ctypes.byref(verdict))
+        return verdict
+
+    def decide(self, update: Update) -> None:
+        """Vote on what was looked at, and do what the verdict says. Raises Halted."""
+        verdict = self.vote()
+        update.verdict = verdict
+        if verdict.action != abi.PROCEED:
+            self.withhold(update)
+        if not verdict.clean or verdict.action != abi.PROCEED:
+            self.incident(update, verdict)
+
+    def withhold(self, update: Update) -> None:
+        """Nothing of this update is to be applied."""
+        update.skipped = True
+        self._buffers_back()
+
+    @patch.guest("buffers")
+    def _buffers_back(self) -> None:
+        self.session.buffers.put_back()
+
+    # ---- afterwards ------------------------------------------------------------------------------------------------------------------
+
+    def incident(self, update: Update, verdict: abi.Verdict) -> None:
+        """Locate, tell, and stop where the run is halted: the same on all ranks."""
+        began = time.perf_counter_ns()
+        try:
+            update.located = self._locate(update, verdict)
+            halted = say.told(self.session, update, verdict)
+        finally:
+            patch.clock.other_ns += time.perf_counter_ns() - began
+        if verdict.action == abi.HALT:
+            self.session.halted = halted
+            raise halted
+
+    @patch.guest("locate")
+    def _locate(self, update: Update, verdict: abi.Verdict) -> Any:
+        locate = patch.optional("locate", "locate")
+        if locate is None or self.session.recorder is None:
+            return None
+        return locate.incident(self.session, update, verdict)
+
+    def check_update(self, period: int = UPDATE_PERIOD) -> None:
+        """After the last optimizer: one in `period` tensors of the state. What is found is told to the next update's vote."""
+        owned = self.session.owned
+        if owned.table is None or not owned.rows:
+            return
+        _native.call(_native.lib().fb_step_check_sampled, self.session.run, abi.UPDATE, owned.table.array, len(owned.rows),
+                     period)
+
+
+def _touched(update: Update, optimizer: Any) -> bool:
+    """Did a backward of this update write into any gradient of this optimizer?"""
+    stale = update.stale
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is None:
+                continue
+            known = stale.get(id(parameter))
+            if known is None or known[0]() is not gradient or known[1] != gradient._version:
+                return True
+    return False

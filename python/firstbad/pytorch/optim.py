@@ -1,0 +1,310 @@
+"""Optimizers: the last gate before a step, hiding the gradients of one that is withheld, and updates that are held back.
+
+A withheld step is an exact no-op: every optimizer of torch leaves alone what has no gradient, so gradients are taken away (None) while
+`step` runs and given back after it. Zeroing them would still move momenta and apply weight decay.
+"""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+
+from .. import _abi as abi
+from .. import _native
+from . import patch, replay_update, source, state, views
+from .registry import optimizers as known_optimizers
+from .update import Update
+
+HOLD_UPDATES = 2  # of an attempt, and after a skip
+HOLD = os.environ.get("FIRSTBAD_HOLD", "first")
+
+
+class Optimizers:
+    """Steps of a session. stepping: the optimizer whose step runs now."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.stepping: Optional[Any] = None
+        self._hidden: List[Tuple[torch.Tensor, torch.Tensor]] = []
+        self._stranger: Optional[state.Held] = None
+        self._closure_calls = 0
+        self._in_closure = False
+        self._held: List[state.Held] = []
+        self._late: List[Any] = []
+        self._lines: Dict[int, Optional[str]] = {}
+        self.hold_until = HOLD_UPDATES
+
+    def first_evaluation(self) -> bool:
+        """Inside the first call of a closure: the forward and backward of this update run within `step`."""
+        return self._in_closure and self._closure_calls == 1
+
+    # ---- the hooks of torch ----------------------------------------------------------------------------------------------------------
+
+    def before_step(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Tuple[Any, Any]]:
+        """The pre-hook: None, or (args, kwargs) with the closure wrapped."""
+        if self.stepping is not None:
+            if self.stepping is optimizer or _is_running(self.stepping):
+                return None  # one optimizer steps another: the outer one was gated
+            self._step_raised()
+        known_optimizers.add(optimizer)
+        if torch._C._current_graph_task_id() != -1:
+            self._late.append(optimizer)
+            if self.session.update is not None:
+                self.session.update.in_backward = True
+            return None
+        self.stepping = optimizer
+        closure = args[1] if len(args) > 1 and callable(args[1]) else kwargs.get("closure")
+        try:
+            if callable(closure):
+                self._closure_calls = 0
+                wrapped = self._wrap(optimizer, closure)
+                if len(args) > 1 and args[1] is closure:
+                    return (args[0], wrapped) + tuple(args[2:]), kwargs
+                return args, dict(kwargs, closure=wrapped)
+            self._gate(optimizer)
+        except BaseException:
+            self.stepping = None
+            self._unhide()
+            raise
+        return None
+
+    def _wrap(self, optimizer: Any, closure: Any) -> Any:
+        def evaluated() -> Any:
+            self._closure_calls += 1
+            self._in_closure = True
+            try:
+                loss = closure()
+            finally:
+                self._in_closure = False
+            if self._closure_calls == 1:
+                self._gate_in_closure(optimizer)
+            elif self._hidden:
+                self._hide(optimizer)
+            return loss
+
+        return evaluated
+
+    @patch.guest("session")
+    def _gate_in_closure(self, optimizer: Any) -> None:
+        if self.session.dead or self.stepping is not optimizer:
+            return
+        try:
+            self._gate(optimizer)
+        except BaseException:
+            self.stepping = None
+            self._unhide()
+            raise
+
+    def _gate(self, optimizer: Any) -> None:
+        session = self.session
+        update = session.update
+        if update is not None and id(optimizer) in update.stepped:
+            session.end_update()  # the same optimizer once more: an update of its own
+        session.gate("optimizer", optimizer)
+        update = session.update
+        if update is None:
+            return
+        self._lines[id(optimizer)] = source.caller()
+        if update.skipped:
+            self._stranger = None if _is_torchs(optimizer) else self._keep(optimizer)
+            self._hide(optimizer)
+        elif not update.applied:
+            if (self._wants_hold(update) or _evaluates_again(optimizer)) and self._hold(optimizer):
+                update.proposed = True
+            elif update.proposed:
+                session.coverage.note("an optimizer of an update that was held back could not be: what it wrote is looked at, not undone")
+            else:
+                self._apply(update)
+
+    def after_step(self, optimizer: Any) -> None:
+        """The post-hook. Raises Halted for an update that was held back."""
+        if self.stepping is not optimizer:
+            return
+        self.stepping = None
+        self._in_closure = False
+        self._unhide()
+        update = self.session.update
+        if self._stranger is not None:
+            self._stranger.put_back()
+            self._stranger = None
+        if update is None:
+            return
+        update.stepped.append(id(optimizer))
+        if update.expected.issubset(update.stepped):
+            if update.proposed:
+                self.settle_proposal()
+            if not update.scaler_used:
+                self.session.end_update()
+
+    def _step_raised(self) -> None:
+        """`step` raised: its post-hook never ran."""
+        self.stepping = None
+        self._in_closure = False
+        self._unhide()
+
+    def over(self) -> None:
+        """The update ended."""
+        self._held = []
+        self._lines.clear()
+        update = self.session.last
+        if update is not None and update.skipped:
+            self.hold_until = max(self.hold_until, self.session.updates + 1 + HOLD_UPDATES)
+        if update is not None and update.stepped:
+            self.session.gates.learn(update)
+
+    @staticmethod
+    def owns(parameter: Any) -> bool:
+        """Does any optimizer of torch own it?"""
+        return any(parameter is p for o in known_optimizers.alive() for group in o.param_groups for p in group["params"])
+
+    def release(self) -> None:
+        """Nothing is guarded any more: give back what was taken."""
+        self.stepping = None
+        self._unhide()
+        self._held = []
+
+    # ---- a withheld step -------------------------------------------------------------------------------------------------------------
+
+    def _hide(self, optimizer: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._hidden.append((parameter, parameter.grad))
+                    parameter.grad = None
+
+    def _unhide(self) -> None:
+        hidden, self._hidden = self._hidden, []
+        for parameter, gradient in hidden:
+            if parameter.grad is None:
+                parameter.grad = gradient
+
+    @patch.guest("hold")
+    def _keep(self, optimizer: Any) -> Optional[state.Held]:
+        """Not one of torch's own: it may do something without gradients, so what it changes is put back."""
+        return state.Held(optimizer, True)
+
+    # ---- held back -------------------------------------------------------------------------------------------------------------------
+
+    def _apply(self, update: Update) -> None:
+        _native.call(_native.lib().fb_step_apply, self.session.run)
+        update.applied = True
+
+    def _wants_hold(self, update: Update) -> bool:
+        if HOLD == "none" or not patch.usable("hold"):
+            return False
+        if HOLD == "all" or update.proposed:
+            return True
+        return self.session.updates < self.hold_until
+
+    @patch.guest("hold", False)
+    def _hold(self, optimizer: Any) -> bool:
+        session = self.session
+        if optimizer.param_groups and any(p.device.type != "cpu" for g in optimizer.param_groups for p in g["params"]):
+            session.coverage.note("updates on a device are not held back; their state is looked at afterwards")
+            return False
+        size = state.Held.size(optimizer)
+        if size > state.HOLD_BYTES_MAX or (session.world == 1 and 4 * size > _memory_free()):
+            session.coverage.note(f"no update was held back: a copy of {size >> 20} MiB of state was too much")
+            return False
+        self._held.append(state.Held(optimizer))
+        return True
+
+    def settle_proposal(self) -> None:
+        """What the optimizers wrote lies in the place of the state: look at it, vote, and take it back if it is bad. Raises Halted."""
+        session, lib = self.session, _native.lib()
+        update: Update = session.update
+        update.proposed = False
+        tensors, sites = [], []
+        for held in self._held:
+            for key, parameter, tensor in held.written():
+                place = session.names.places.get(id(parameter))
+                if place is None:
+                    continue
+                role, name = (abi.ROLE_MOMENT, f"{place.name}.{key}") if key else (abi.ROLE_PARAMETER, place.name)
+                site = session.names.known_site(role, place.module, name)
+                # A moment that this very step made has no site yet, and a step is open: it is told under its parameter's.
+                sites.append(place.parameter if site is None else site)
+                tensors.append(tensor)
+        table = views.Table(sites)
+        table.update(tensors)
+        if tensors:
+            _native.call(lib.fb_step_check, session.run, abi.UPDATE, table.array, table.count)
+        swapped = bool(lib.fb_step_findings(session.run))
+        if swapped:
+            self._swap()  # the library reads the state that is owned before it votes: it must be the one from before
+
+        def others(words: Any) -> None:
+            nonlocal swapped
+            if not swapped and words[0] != abi.INT64_MAX:
+                swapped = True
+                self._swap()
+
+        verdict = session.gates.vote(others)
+        update.verdict = verdict
+        if verdict.action == abi.PROCEED:
+            if swapped:
+                self._swap()
+            self._apply(update)
+        else:
+            if not swapped:
+                self._swap()
+            session.gates.withhold(update)
+        if not verdict.clean or verdict.action != abi.PROCEED:
+            update.held = [replay_update.Held(held.optimizer, session.gradient_names, self._lines.get(id(held.optimizer)),
+                                              session.scaling.inverse_of(held.optimizer)) for held in self._held]
+            session.gates.incident(update, verdict)
+        self._held = []
+
+    def _swap(self) -> None:
+        for held in self._held:
+            held.swap()
+
+    # ---- optimizers that step inside backward ----------------------------------------------------------------------------------------
+
+    def stepped_in_backward(self) -> None:
+        """Backward is over, and optimizers have stepped in it: what they made is looked at now, too late to withhold it."""
+        session = self.session
+        update: Update = session.update
+        update.in_backward = False
+        session.coverage.note("optimizers step inside backward: gated late, what they wrote is looked at afterwards")
+        if update.verdict is None:
+            update.verdict = session.gates.vote()
+            if update.verdict.action == abi.PROCEED:
+                self._apply(update)
+        update.stepped += [id(optimizer) for optimizer in self._late]
+        self._late = []
+        if update.applied:
+            session.gates.check_update(1)
+
+
+def _evaluates_again(optimizer: Any) -> bool:
+    """It calls its closure more than once, at points where numbers may well overflow: its result is what counts."""
+    return isinstance(optimizer, torch.optim.LBFGS)
+
+
+def _is_torchs(optimizer: Any) -> bool:
+    return type(optimizer).__module__.startswith("torch.optim.") and not isinstance(optimizer, torch.optim.LBFGS)
+
+
+def _is_running(optimizer: Any) -> bool:
+    """Is `step` of this optimizer on the stack? It is not when it raised."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in ("step", "wrapper", "_use_grad", "evaluated") and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def _memory_free() -> int:
+    """Bytes that this process may still take, as far as the system says; a terabyte where it does not."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return 1 << 40
