@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from typing import Any, Dict, FrozenSet, List, NamedTuple, Set, Tuple
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
@@ -20,6 +20,7 @@ class _Known(NamedTuple):
     """Gradients of some optimizers. count: parameters in their groups, by which a new one is noticed."""
 
     parameters: List[Any]
+    owners: List[FrozenSet[int]]  # ids of the optimizers of each
     table: views.Table
     count: int
 
@@ -29,20 +30,21 @@ class Gate:
 
     def __init__(self, session: Any) -> None:
         self.session = session
-        self._tables: Dict[FrozenSet[int], _Known] = {}
+        self._known: Optional[_Known] = None
         self._patterns: Dict[Any, Set[int]] = {}  # (roots, optimizers with new gradients) -> optimizers that stepped
         self._loose_site = 0
         self._loss_view = abi.View.new()
         self.observed: Set[str] = set()
 
     def opened(self) -> None:
-        """The run is open, no step is: sites that are always there."""
-        self._loose_site = self.session.names.site(self.session.run, abi.ROLE_GRADIENT, "", "gradient of a new parameter")
+        """The run is open, no step is: sites that are always there. That of gradients without a site is no gradient to the library, for
+        an update is gated only if every gradient that it knows was handed over."""
+        self._loose_site = self.session.names.site(self.session.run, abi.ROLE_ACTIVATION, "", "gradient of a new parameter")
         self._loss_view.site = self.session.loss_site
 
     def forget_tables(self) -> None:
         """Optimizers or parameters changed."""
-        self._tables.clear()
+        self._known = None
 
     # ---- losses ----------------------------------------------------------------------------------------------------------------------
 
@@ -108,26 +110,29 @@ class Gate:
         if update.stepped:
             self._patterns[(tuple(update.roots), update.touched)] = set(update.stepped)
 
-    def _table(self, optimizers: List[Any]) -> _Known:
-        key = frozenset(id(o) for o in optimizers)
-        count = sum(len(group["params"]) for o in optimizers for group in o.param_groups)
-        known = self._tables.get(key)
+    def _table(self) -> _Known:
+        """Gradients of all parameters that optimizers own, in the order of the model."""
+        alive = known_optimizers.alive()
+        count = sum(len(group["params"]) for o in alive for group in o.param_groups)
+        known = self._known
         if known is not None and known.count == count:
             return known
         parameters: List[Any] = []
-        seen: Set[int] = set()
-        for optimizer in optimizers:
+        owners: List[Set[int]] = []
+        at: Dict[int, int] = {}
+        for optimizer in alive:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
-                    if id(parameter) not in seen:
-                        seen.add(id(parameter))
+                    if id(parameter) not in at:
+                        at[id(parameter)] = len(parameters)
                         parameters.append(parameter)
+                        owners.append(set())
+                    owners[at[id(parameter)]].add(id(optimizer))
         places = self.session.names.places
-        # The order of the model, which is that of the sites: a table that is read in another order would be read as well.
         order = {key: index for index, key in enumerate(places)}
-        parameters.sort(key=lambda p: order.get(id(p), len(order)))
-        sites = [self._site_of(places.get(id(p))) for p in parameters]
-        known = self._tables[key] = _Known(parameters, views.Table(sites), count)
+        pairs = sorted(zip(parameters, owners), key=lambda pair: order.get(id(pair[0]), len(order)))
+        table = views.Table([self._site_of(places.get(id(parameter))) for parameter, _ in pairs])
+        self._known = known = _Known([p for p, _ in pairs], [frozenset(o) for _, o in pairs], table, count)
         return known
 
     def _site_of(self, place: Any) -> int:
@@ -163,8 +168,13 @@ class Gate:
         optimizers = self.expected(update, optimizer)
         if update.verdict is None:
             update.expected = {id(o) for o in optimizers}
-        parameters, table, _ = self._table(optimizers)
-        gradients = [p.grad for p in parameters]
+        known = self._table()
+        parameters = known.parameters
+        chosen = {id(o) for o in optimizers} | update.expected
+        if len(chosen) >= len(known_optimizers.alive()):
+            gradients = [p.grad for p in parameters]
+        else:  # what belongs to the others alone is no part of this update
+            gradients = [None if chosen.isdisjoint(owners) else p.grad for p, owners in zip(parameters, known.owners)]
         looked = update.gated
         if update.verdict is not None:
             if all(g is None or looked.get(id(p)) == (id(g), g._version) for p, g in zip(parameters, gradients)):
@@ -174,7 +184,7 @@ class Gate:
                 return
             update.expected |= {id(o) for o in optimizers}
         update.gated = {id(p): (id(g), g._version) for p, g in zip(parameters, gradients) if g is not None}
-        self._look(update, table, gradients)
+        self._look(update, known.table, gradients)
         self._tell_losses(update)
         if _native.lib().fb_step_findings(session.run):
             self._evidence(update)
@@ -183,12 +193,11 @@ class Gate:
     def note_versions(self) -> None:
         """Gradients were changed by somebody who is known to: clipping, unscaling. They need no second look."""
         update = self.session.update
-        if update is None or update.verdict is None:
+        if update is None or update.verdict is None or self._known is None:
             return
-        for known in self._tables.values():
-            for parameter in known.parameters:
-                if id(parameter) in update.gated and parameter.grad is not None:
-                    update.gated[id(parameter)] = (id(parameter.grad), parameter.grad._version)
+        for parameter in self._known.parameters:
+            if id(parameter) in update.gated and parameter.grad is not None:
+                update.gated[id(parameter)] = (id(parameter.grad), parameter.grad._version)
 
     def _look(self, update: Update, table: views.Table, gradients: List[Any]) -> None:
         session, lib = self.session, _native.lib()
@@ -273,13 +282,15 @@ class Gate:
             return None
         return locate.incident(self.session, update, verdict)
 
-    def check_update(self, period: int = UPDATE_PERIOD) -> None:
-        """After the last optimizer: one in `period` tensors of the state. What is found is told to the next update's vote."""
+    def check_update(self, period: int = 0) -> None:
+        """After the last optimizer: one in `period` tensors of the state (0: all of a small one, at most one in 64). What is found is told
+        to the next update's vote."""
         owned = self.session.owned
         if owned.table is None or not owned.rows:
             return
-        _native.call(_native.lib().fb_step_check_sampled, self.session.run, abi.UPDATE, owned.table.array, len(owned.rows),
-                     period)
+        if not period:
+            period = max(1, min(UPDATE_PERIOD, len(owned.rows), owned.size >> 20))
+        _native.call(_native.lib().fb_step_check_sampled, self.session.run, abi.UPDATE, owned.table.array, len(owned.rows), period)
 
 
 def _touched(update: Update, optimizer: Any) -> bool:

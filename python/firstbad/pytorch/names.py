@@ -185,12 +185,15 @@ class Names:
     def known_site(self, role: int, module: str, tensor: str) -> Optional[int]:
         return self.sites.get((role, module, tensor))
 
-    def add_sites(self, run: Any, places: Iterable[Place]) -> None:
-        """Sites of parameters and their gradients. Between steps."""
-        for place in places:
-            shape = None if place.sparse or place.tensor.is_sparse else _shape(place.tensor)
-            place.gradient = self.site(run, abi.ROLE_GRADIENT, place.module, place.name + ".grad", shape)
-            place.parameter = self.site(run, abi.ROLE_PARAMETER, place.module, place.name, _shape(place.tensor))
+    def add_sites(self, run: Any, owned: Iterable[torch.Tensor]) -> None:
+        """Sites of parameters that optimizers own, and of their gradients, in the order of the model. Between steps. Parameters that
+        nobody owns have none: an update is gated only if every gradient that the library knows was handed over."""
+        wanted = {id(parameter) for parameter in owned}
+        for key, place in self.places.items():
+            if key in wanted and place.gradient == abi.UINT32_MAX:
+                shape = None if place.sparse or place.tensor.is_sparse else _shape(place.tensor)
+                place.gradient = self.site(run, abi.ROLE_GRADIENT, place.module, place.name + ".grad", shape)
+                place.parameter = self.site(run, abi.ROLE_PARAMETER, place.module, place.name, _shape(place.tensor))
 
 
 def _shape(tensor: torch.Tensor) -> Sequence[int]:

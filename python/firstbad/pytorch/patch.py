@@ -171,6 +171,12 @@ def optional(part: str, module: str) -> Optional[Any]:
 
     try:
         return importlib.import_module("." + module, __package__)
+    except ModuleNotFoundError as why:
+        if why.name == f"{__package__}.{module}":
+            _broken[part] = "it is not part of this installation"
+        else:
+            failed(part, why)
+        return None
     except Exception as why:
         failed(part, why)
         return None

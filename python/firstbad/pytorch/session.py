@@ -314,11 +314,11 @@ class Session:
             return
         self._known = known
         owned = [parameter for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]]
-        new = self._name_all(owned)
-        self.names.add_sites(self.run, new)
+        self._name_all(owned)
+        self.names.add_sites(self.run, owned)
         self.gates.forget_tables()
 
-    def _name_all(self, owned: List[torch.Tensor]) -> List[Any]:
+    def _name_all(self, owned: List[torch.Tensor]) -> None:
         """Scopes: the only root, if it holds all that optimizers own; else the outermost modules that hold any of it."""
         if not self.names.scopes:
             inner = [unwrapped(root) for root in self.roots]
@@ -335,11 +335,10 @@ class Session:
             module = unwrapped(root)
             if isinstance(module, torch.nn.Module) and not any(module is m for scope in self.names.scopes for m in scope.modules()):
                 self.names.add_scope(module)
-        new = self.names.refresh()
+        self.names.refresh()
         loose = [p for p in owned if id(p) not in self.names.places]
         if loose:
-            new += self.names.add_loose(loose, "optimizer")
-        return new
+            self.names.add_loose(loose, "optimizer")
 
     @staticmethod
     def _learning_rate(optimizers: List[Any]) -> Optional[float]:

@@ -107,9 +107,9 @@ class Buffers:
         for key in [key for key in self._pool if key not in self.moved]:
             del self._pool[key]
 
-    def entry(self, buffer: torch.Tensor) -> Optional[torch.Tensor]:
-        """The copy of a buffer that forward moves, in memory that stays the same; None for one that it does not."""
-        return self._pool.get(id(buffer)) if id(buffer) in self.moved else None
+    def moves(self, buffer: torch.Tensor) -> bool:
+        """Does forward change it, as far as is known?"""
+        return id(buffer) in self.moved or id(buffer) in self.copies
 
 
 # ---- the owned state -------------------------------------------------------------------------------------------------------------
@@ -134,6 +134,7 @@ class Owned:
         self._addresses: List[Tuple[int, int]] = []
         self._versions: List[int] = []
         self.table: Optional[views.Table] = None
+        self.size = 0  # bytes
         self.watch = False  # an update was withheld, and the state must still be what it was
 
     def _gather(self, names: Names, optimizers: Sequence[Any], buffers: Buffers) -> List[Tuple[int, Any, torch.Tensor]]:
@@ -152,9 +153,9 @@ class Owned:
                     role = abi.ROLE_MOMENT if tensor.dtype in views.FLOATS and tensor.numel() > 1 else abi.ROLE_COUNTER
                     rows.append((role, (place.module, f"{place.name}.{key}"), tensor))
         for buffer, module, name, _ in names.buffers.values():
-            if buffer.dtype in views.FLOATS:
-                entry = buffers.entry(buffer)
-                rows.append((abi.ROLE_BUFFER, (module, name), buffer if entry is None else entry))
+            # What forward moves is no state that a withheld update leaves alone: it is put back, and compared there.
+            if buffer.dtype in views.FLOATS and not buffers.moves(buffer):
+                rows.append((abi.ROLE_BUFFER, (module, name), buffer))
         return [row for row in rows if _in_host_memory(row[2])]
 
     def refresh(self, run: Any, names: Names, optimizers: Sequence[Any], buffers: Buffers) -> None:
@@ -183,6 +184,7 @@ class Owned:
             _native.call(lib.fb_run_own, run, None, 0)
         _native.call(lib.fb_run_own, run, table.array, len(rows))
         self.rows, self._addresses, self.table = rows, addresses, table
+        self.size = sum(tensor.numel() * tensor.element_size() for _, _, tensor in rows)
 
     def mark(self) -> None:
         """The update was withheld, and its optimizers are done: remember the versions."""
@@ -196,7 +198,7 @@ class Owned:
         """The memory may go away from here on."""
         if self.table is not None:
             _native.call(_native.lib().fb_run_own, run, None, 0)
-        self.rows, self._addresses, self.table = [], [], None
+        self.rows, self._addresses, self.table, self.size = [], [], None, 0
 
 
 def _in_host_memory(tensor: torch.Tensor) -> bool:
