@@ -13,24 +13,31 @@ A vote is never begun where some rank may not come to it: the rest would wait fo
 """
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import platform
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
 from .. import _abi as abi
 from .. import _native, runs
 from .._version import __version__
-from . import sharded, silent
+from ..errors import LibraryError
+from . import say, sharded, silent
 from .arming import Rendezvous
 
 RANKS_MAX = 256  # gloo connects every pair of ranks
 _SAME = ("version", "on_bad", "max_skips", "leave_out", "off", "world")  # of what a rank says: must be equal to vote
 _joins = 0
 _uneven: List[str] = []  # why ranks of this process may take different numbers of updates
+
+
+class RanksLost(RuntimeError):
+    """A rank did not answer, and nothing can be agreed on any more."""
 
 
 class Ranks:
@@ -62,9 +69,33 @@ class Ranks:
         out = self._reduce(words, "MIN")
         return None if out is None else (out[0], out[1], out[2], out[3])
 
-    def max_ints(self, values: Sequence[int]) -> Optional[List[int]]:
-        """The largest of each value over all ranks; None: the collective failed, or there is none."""
-        return self._reduce(values, "MAX")
+    @property
+    def max_ints(self) -> Optional[Callable[[Sequence[int]], List[int]]]:
+        """A function: the largest of each value over all ranks. It raises RanksLost when the collective failed, now or before.
+        None where the ranks have no group: each is on its own."""
+        return self._max if self.world == 1 or self.group is not None else None
+
+    def _max(self, values: Sequence[int]) -> List[int]:
+        out = self._reduce(values, "MAX")
+        if out is None:
+            raise RanksLost(f"the ranks cannot agree: {self.failure or 'they have no group'}")
+        return out
+
+    @contextlib.contextmanager
+    def environment(self) -> Iterator[None]:
+        """Around fb_run_open, to which the variables say more than the configuration: they name this run and attempt there, and are
+        what they were afterwards."""
+        wanted = {"FIRSTBAD_RUN_ID": self.run_id, "FIRSTBAD_ATTEMPT": str(self.attempt)} if self.run_id and self.attempt else {}
+        before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
     def _reduce(self, values: Sequence[int], operation: str) -> Optional[List[int]]:
         if self.world == 1:
@@ -110,6 +141,28 @@ class Ranks:
         self.not_covered.append(f"ranks do not vote: {why}")
 
 
+def lost(session: Any, error: Optional[BaseException]) -> None:
+    """The program met `error`. Where it says that a rank did not answer: tell which one, at once, and leave in the ledger that this rank
+    voted and had no answer, so that `firstbad why` names the one that did not. The error itself goes on to whom it belongs."""
+    ranks = session.ranks
+    if ranks is None or error is None:
+        return
+    said = ranks.note_failure(error)
+    if said is None:
+        return
+    update = session.update
+    number = session.number if update is None else update.number
+    say.write(f"firstbad: step {number} is not applied on rank {ranks.rank}: {said}\n")
+    if update is None or not update.open or update.verdict is not None or ranks.agreement != abi.AGREE_VOTE:
+        return
+    lib = _native.lib()
+    words = (ctypes.c_int64 * 4)()
+    verdict = abi.Verdict.new()
+    _native.call(lib.fb_step_ballot, session.run, words)
+    _native.call(lib.fb_step_settle, session.run, None, ctypes.byref(verdict))
+    update.verdict, update.skipped = verdict, verdict.action != abi.PROCEED
+
+
 def uneven(why: str) -> None:
     """Ranks may take different numbers of updates (Join): none of this process votes. Before the first update."""
     if why not in _uneven:
@@ -132,17 +185,6 @@ def _first_line(error: BaseException) -> str:
 
 
 # ---- joining -----------------------------------------------------------------------------------------------------------------------
-
-
-class _Said(NamedTuple):
-    """What rank 0 told: the same on all ranks."""
-
-    agreement: int
-    run_id: str
-    attempt: int
-    replicated: bool
-    why: str
-    processes: List[silent.Process]
 
 
 def join(session: Any, roots: Sequence[torch.nn.Module] = ()) -> Ranks:
@@ -275,7 +317,7 @@ def _missing(ranks: Ranks, away: Sequence[int], norm: bool) -> str:
 
 def _text(ranks: Ranks, why: str, norm: bool, replicated: bool, processes: Sequence[Any]) -> str:
     agreement = abi.AGREE_VOTE if not why else abi.AGREE_NORM if norm else abi.AGREE_NONE
-    _own_run(ranks)
+    _name_run(ranks)
     return json.dumps({"agreement": agreement, "run_id": ranks.run_id, "attempt": ranks.attempt, "why": why, "replicated": replicated,
                        "processes": list(processes)})
 
@@ -329,24 +371,36 @@ def _timeout() -> Any:
 
 
 def _own_run(ranks: Ranks) -> None:
-    """Fill run_id and attempt where the environment has them; the attempt moves on where a process of this launch has used it: two
-    trainings one after another below one `firstbad run`. Without a run id, ranks of one job ask rank 0, and a single process leaves
-    both to fb_run_open_alone."""
+    """run_id and attempt where no other rank is asked. A process that nobody named is a run of its own."""
     if not ranks.run_id:
-        if ranks.world == 1:
-            return
-        buffer = (_native.ctypes.c_char * 64)()
-        _native.call_without_error(_native.lib().fb_run_new_id, buffer) if hasattr(_native, "call_without_error") else _native.lib().fb_run_new_id(buffer)
-        ranks.run_id = _native.text(buffer)
+        ranks.rank, ranks.world, ranks.attempt = 0, 1, 0
+        ranks.agreement = abi.AGREE_VOTE
+        return
+    _next_attempt(ranks)
+
+
+def _name_run(ranks: Ranks) -> None:
+    """On rank 0, for all: an id and an attempt in any case."""
+    if not ranks.run_id:
+        made = (ctypes.c_char * 64)()
+        if _native.lib().fb_run_new_id(made) != abi.OK:
+            raise RuntimeError("no run id could be made")
+        ranks.run_id = _native.text(made)
+    _next_attempt(ranks)
+
+
+def _next_attempt(ranks: Ranks) -> None:
+    """The attempt moves on where another process of this launch has used it: trainings one after another below one `firstbad run`."""
     folder = os.environ.get("FIRSTBAD_DIR") or "firstbad-runs"
     taken = os.path.join(folder, ranks.run_id, "ledger", f"a{ranks.attempt}", f"r{ranks.rank:05d}.log")
-    if ranks.attempt < 1 or os.path.exists(taken):
-        number = _native.ctypes.c_int32()
-        try:
-            _native.call(_native.lib().fb_run_next_attempt, os.fsencode(folder), ranks.run_id.encode(), _native.ctypes.byref(number))
-            ranks.attempt = max(1, number.value)
-        except _native.LibraryError:
-            ranks.attempt = max(1, ranks.attempt)  # a folder that cannot be read: fb_run_open will say what it is
+    if ranks.attempt >= 1 and not os.path.exists(taken):
+        return
+    number = ctypes.c_int32()
+    try:
+        _native.call(_native.lib().fb_run_next_attempt, os.fsencode(folder), ranks.run_id.encode(), ctypes.byref(number))
+        ranks.attempt = max(1, number.value)
+    except LibraryError:
+        ranks.attempt = max(1, ranks.attempt)  # a folder that cannot be read: fb_run_open will say what it is
 
 
 def table(ranks: Ranks) -> Dict[str, Any]:

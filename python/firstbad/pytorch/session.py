@@ -178,11 +178,12 @@ class Session:
         if run_id:
             config.run_id = run_id.encode()
         lib = _native.lib()
-        if self.world == 1 and not self.ranks.attempt:
-            _native.call(lib.fb_run_open_alone, ctypes.byref(self.run), ctypes.byref(config))
-        else:
-            config.attempt = max(1, self.ranks.attempt)
-            _native.call(lib.fb_run_open, ctypes.byref(self.run), ctypes.byref(config))
+        with self.ranks.environment():
+            if self.world == 1 and not self.ranks.attempt:
+                _native.call(lib.fb_run_open_alone, ctypes.byref(self.run), ctypes.byref(config))
+            else:
+                config.attempt = max(1, self.ranks.attempt)
+                _native.call(lib.fb_run_open, ctypes.byref(self.run), ctypes.byref(config))
         self.folder = _native.text(lib.fb_run_folder(self.run))
         self.coverage.open(self.run)
         for line in self.ranks.not_covered:
@@ -214,6 +215,7 @@ class Session:
         if self.dead:
             return
         try:
+            self._lost(getattr(sys, "last_value", None))
             if self.update is not None:
                 self.end_update()
             saves = sys.modules.get(__package__ + ".saves")
@@ -419,6 +421,7 @@ class Session:
         if failed:
             if self.update is not None:
                 self.update.forward_failed = True
+            self._lost(sys.exc_info()[1])
             return
         self._record_exit(outputs)
 
@@ -438,6 +441,20 @@ class Session:
         update.micro += 1
         if update.open:
             _native.call(_native.lib().fb_step_micro, self.run, update.micro)
+        self._next_micro_of_ranks()
+
+    @patch.guest("ddp")
+    def _next_micro_of_ranks(self) -> None:
+        ddp = sys.modules.get(__package__ + ".ddp")
+        if ddp is not None:
+            ddp.next_micro(self)
+
+    @patch.guest("ranks")
+    def _lost(self, error: Optional[BaseException]) -> None:
+        """The program raised this. Did a rank not answer?"""
+        from . import ranks as ranks_module
+
+        ranks_module.lost(self, error)
 
     # ---- backward --------------------------------------------------------------------------------------------------------------------
 
@@ -485,6 +502,7 @@ class Session:
         self._record_backward_exit()
         if failed and self.update is not None:
             self.update.forward_failed = True
+            self._lost(sys.exc_info()[1])
         if self.update is not None and self.update.in_backward:
             self.optim.stepped_in_backward()
 

@@ -21,13 +21,13 @@ class Piece(NamedTuple):
     """A stretch of a tensor that lies here, as something that has a name.
 
     name    of the parameter as the model has it: "0.weight". label: which part of it: "[2:4]", "[:, 0:8]", "[flat 27:30]"; "" : all
-    start, count    elements of the local tensor, flat       shape     of the piece; () for a run of a flat buffer
+    start, elements    of the local tensor, flat       shape    of the piece; () for a run of a flat buffer
     """
 
     name: str
     label: str
     start: int
-    count: int
+    elements: int
     shape: Tuple[int, ...]
 
 
