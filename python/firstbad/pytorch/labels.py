@@ -86,7 +86,7 @@ def plain(tensor: Any) -> bool:
     return type(tensor) is torch.Tensor and not torch.compiler.is_compiling() and not (_is_wrapped is not None and _is_wrapped(tensor))
 
 
-def _argument(args: Tuple[Any, ...], kwargs: Dict[str, Any], at: int, name: str, default: Any = None) -> Any:
+def argument(args: Tuple[Any, ...], kwargs: Dict[str, Any], at: int, name: str, default: Any = None) -> Any:
     return args[at] if len(args) > at else kwargs.get(name, default)
 
 
@@ -104,13 +104,13 @@ def _remember(mine: Watcher, call: Seen) -> Seen:
 def _look(name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Seen]:
     """cross_entropy and nll_loss have their arguments in one order."""
     mine = watcher
-    logits, target = _argument(args, kwargs, 0, "input"), _argument(args, kwargs, 1, "target")
+    logits, target = argument(args, kwargs, 0, "input"), argument(args, kwargs, 1, "target")
     if mine is None or not plain(target) or target.is_floating_point() or not isinstance(logits, torch.Tensor) or not logits.dim():
         return None
-    reduction = _reduction(_argument(args, kwargs, 3, "size_average"), _argument(args, kwargs, 5, "reduce"),
-                           _argument(args, kwargs, 6, "reduction", "mean"))
+    reduction = _reduction(argument(args, kwargs, 3, "size_average"), argument(args, kwargs, 5, "reduce"),
+                           argument(args, kwargs, 6, "reduction", "mean"))
     return _remember(mine, Seen(name, target, int(logits.shape[1 if logits.dim() > 1 else 0]),
-                                int(_argument(args, kwargs, 4, "ignore_index", -100)), reduction, _argument(args, kwargs, 2, "weight"),
+                                int(argument(args, kwargs, 4, "ignore_index", -100)), reduction, argument(args, kwargs, 2, "weight"),
                                 mine.micro, _version(target)))
 
 
@@ -141,10 +141,10 @@ def _wrapped(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def _wrap_ctc_loss(original: Callable[..., Any]) -> Callable[..., Any]:
     def ctc_loss(*args: Any, **kwargs: Any) -> Any:
-        mine, target = watcher, _argument(args, kwargs, 1, "targets")
-        if mine is not None and plain(target) and not _argument(args, kwargs, 6, "zero_infinity", False):
-            _remember(mine, Seen("ctc_loss", target, 0, -1, str(_argument(args, kwargs, 5, "reduction", "mean")), None, mine.micro,
-                                 _version(target), (_argument(args, kwargs, 2, "input_lengths"), _argument(args, kwargs, 3, "target_lengths"))))
+        mine, target = watcher, argument(args, kwargs, 1, "targets")
+        if mine is not None and plain(target) and not argument(args, kwargs, 6, "zero_infinity", False):
+            _remember(mine, Seen("ctc_loss", target, 0, -1, str(argument(args, kwargs, 5, "reduction", "mean")), None, mine.micro,
+                                 _version(target), (argument(args, kwargs, 2, "input_lengths"), argument(args, kwargs, 3, "target_lengths"))))
         return original(*args, **kwargs)
 
     return scriptable(ctc_loss, original)
