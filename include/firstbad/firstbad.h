@@ -239,8 +239,11 @@ enum {
 /* How the ranks came to the decision. */
 enum {
     FB_AGREE_NONE = 0, /* every rank for itself: a fault halts the rank that sees it */
-    FB_AGREE_NORM = 1, /* the program's own reduced norm or found_inf */
-    FB_AGREE_VOTE = 2  /* four words under MIN, on every rank */
+    /* The program's own reduction is the vote, as in plain data parallelism: a rank decides by what is equal on all ranks, which is
+       what it finds at FB_REDUCED_GRAD, and in parameters and moments at FB_ENTRY and FB_UPDATE. What it finds elsewhere is
+       recorded and decides nothing, for no other rank would know of it. No message; fb_step_vote_alone. */
+    FB_AGREE_NORM = 1,
+    FB_AGREE_VOTE = 2 /* four words under MIN, on every rank */
 };
 
 /* What a run does on a fault. */
@@ -290,7 +293,7 @@ typedef struct fb_run_config {
     const char *precision;             /* "fp32", "bf16", "fp16", ... */
     int32_t on_bad;                    /* FB_ON_BAD_SKIP, ... */
     int32_t max_skips;                 /* faults in a row that are skipped before the run halts; 3 */
-    int32_t agreement;                 /* FB_AGREE_VOTE; FB_AGREE_NONE for a single process that cannot vote */
+    int32_t agreement;                 /* FB_AGREE_VOTE; FB_AGREE_NORM and FB_AGREE_NONE where ranks cannot vote */
     int32_t threads;                   /* for scans of large arrays; 0: as many as the process may run on */
     fb_scaler_config scaler;
     const fb_pair *meta; /* dataset_version, model_commit, tokenizer_hash, config_hash, ...: written once */
@@ -368,6 +371,15 @@ FB_API fb_status fb_run_note_replay(fb_run *run, int32_t persists, fb_error *err
  * sentence, of which the first 512 bytes are kept. Synced. Inside a step or between steps. Errors: FB_E_USAGE.
  */
 FB_API fb_status fb_run_note_located(fb_run *run, const char *case_id, const char *text, fb_error *err);
+
+enum { FB_NOT_COVERED_MAX = 64 }; /* different lines of fb_run_not_covered a run */
+/**
+ * Say what this run does not look at, or cannot do, so that nobody takes silence for health: one line, "gradients of 12 parameters
+ * that no optimizer owns", of which the first 512 bytes are kept. `why` shows it with what was not covered. A line that was said
+ * already is not said again. Any thread, inside a step or between steps.
+ * Errors: FB_E_USAGE (no text), FB_E_LIMIT (FB_NOT_COVERED_MAX lines were said; the ledger has that there are more).
+ */
+FB_API fb_status fb_run_not_covered(fb_run *run, const char *what, fb_error *err);
 
 /* Loss scale to multiply the loss with in the step that is running or comes next; 1 without a scaler. */
 FB_API double fb_run_loss_scale(const fb_run *run);
@@ -452,6 +464,11 @@ FB_API fb_status fb_run_name_view(fb_run *run, int32_t role, const char *module,
  * Say which memory is the state that updates change: parameters, moments, EMA, buffers, counters. The views are copied and the
  * memory they name must stay valid until fb_run_close or the next fb_run_own. With it the library proves a skip (digest at the
  * decision and at the next begin), and looks for a state that was bad before the step when something is found.
+ * views NULL and n 0: "I own nothing any more", for a trainer whose memory goes away before fb_run_close does. Nothing is read; a
+ *       skip that was not proven by then never is. A run that halts is compared in the fb_step_end of that step, so that it may own
+ *       nothing from there on without losing that proof.
+ * Between steps; with n 0 also inside a step that was withheld. Errors: FB_E_ORDER, FB_E_SITE, FB_E_DTYPE, FB_E_USAGE,
+ * FB_E_UNSUPPORTED (strided), FB_E_NOMEM: what was owned before is owned still.
  * Cost: nothing on a healthy step; one read of all of it on a bad one.
  */
 FB_API fb_status fb_run_own(fb_run *run, const fb_view *views, size_t n, fb_error *err);
@@ -474,7 +491,7 @@ typedef struct fb_step {
     uint32_t size;
     uint32_t known;      /* FB_KNOWN_* of the fields below */
     int64_t step;        /* the number that the run's own log prints; >= 0 */
-    int32_t micro_steps; /* accumulation window; 1 .. 16,382 */
+    int32_t micro_steps; /* accumulation window; 1 .. 16,382. 0: not known beforehand, and counted by fb_step_micro */
     int32_t reserved;
     int64_t global_batch_id;
     const int64_t *sample_ids; /* this rank's; the first 64 are recorded, all are counted; NULL: unknown */
@@ -500,7 +517,8 @@ FB_API fb_status fb_step_micro(fb_run *run, int32_t index, fb_error *err);
 
 /**
  * Check tensors at a boundary. Findings are kept for the ballot; the return value speaks of the call, not of the tensors.
- * boundary  FB_ENTRY, FB_INPUT, FB_FORWARD, FB_LOSS, FB_LOCAL_GRAD, FB_UPDATE or FB_CHECKPOINT. FB_UPDATE after fb_step_apply: the
+ * boundary  FB_REDUCED_GRAD: where nothing is to be unscaled by the run; before the first vote of the step, so that one vote covers
+ *           local and reduced gradients, or after it, as often as they change. FB_UPDATE after fb_step_apply: the
  *           views hold the state, and a finding reaches the next step's vote. FB_UPDATE before it, where fb_step_apply would say
  *           FB_OK: the views hold an update that is proposed, in memory beside the state, under the sites of the state. The step
  *           then needs one more ballot and settle; a finding withholds the update on all ranks, at this step, and the state is
@@ -516,6 +534,15 @@ FB_API fb_status fb_step_check(fb_run *run, int32_t boundary, const fb_view *vie
    boundary with the same views; coverage says "sampled". */
 FB_API fb_status fb_step_check_sampled(fb_run *run, int32_t boundary, const fb_view *views, size_t n, int32_t period,
                                        fb_error *err);
+
+/**
+ * What fb_step_check does but for the looking: these tensors were looked at elsewhere, on a GPU for example, and count for coverage
+ * and order. What was found there goes to fb_step_report, before or after.
+ * views  with site, dtype and count set; data, layout and device are not read. count 0: a tensor that does not exist.
+ * FB_ENTRY and FB_UPDATE are covered in full once every parameter, moment, EMA and buffer that the run has sites for was handed
+ * over in this step. Errors: as fb_step_check. Cost: a few instructions a view, no read.
+ */
+FB_API fb_status fb_step_looked(fb_run *run, int32_t boundary, const fb_view *views, size_t n, fb_error *err);
 
 /* A batch, for the input gate. Arrays are (rows, cols), row-major; NULL: not there. Integer formats: FB_I8 .. FB_U64, FB_BOOL. */
 typedef struct fb_tokens {
@@ -626,8 +653,9 @@ typedef struct fb_verdict {
 FB_API fb_status fb_step_settle(fb_run *run, const int64_t words[4], fb_verdict *verdict, fb_error *err);
 
 /**
- * Ballot and settle in one call, where nobody else has a say: a run of one rank, or one opened with FB_AGREE_NONE. verdict as for
- * fb_step_settle; on failure its action is FB_HALT. Errors: FB_E_USAGE when other ranks vote; as fb_step_ballot and fb_step_settle.
+ * Ballot and settle in one call, where nobody is asked: a run of one rank, or one opened with FB_AGREE_NONE or FB_AGREE_NORM.
+ * verdict as for fb_step_settle; on failure its action is FB_HALT. Errors: FB_E_USAGE when other ranks vote; as fb_step_ballot and
+ * fb_step_settle.
  */
 FB_API fb_status fb_step_vote_alone(fb_run *run, fb_verdict *verdict, fb_error *err);
 

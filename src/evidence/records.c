@@ -330,6 +330,7 @@ const char *fb_event_name(int32_t event)
     case FB_EVENT_REPLAY: return "replay";
     case FB_EVENT_LOCATED: return "located";
     case FB_EVENT_LEFT_OUT: return "left_out";
+    case FB_EVENT_NOT_COVERED: return "not_covered";
     default: return "?";
     }
 }

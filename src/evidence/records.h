@@ -153,7 +153,8 @@ enum {
     FB_EVENT_CHECKPOINT = 11,   /* a: state; b: step of the checkpoint; text: path */
     FB_EVENT_REPLAY = 12,       /* a: 1 when the anomaly came back in a wider format, 0 when it did not */
     FB_EVENT_LOCATED = 13,      /* text: the case, ": ", and what was found out about it */
-    FB_EVENT_LEFT_OUT = 14      /* a: samples that are left out; b: the smallest id; text: the ids, as many as fit */
+    FB_EVENT_LEFT_OUT = 14,     /* a: samples that are left out; b: the smallest id; text: the ids, as many as fit */
+    FB_EVENT_NOT_COVERED = 15   /* a: 1 when further lines are not recorded; text: what the run does not look at or cannot do */
 };
 typedef struct fb_rec_event {
     int64_t step;

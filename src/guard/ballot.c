@@ -42,11 +42,17 @@ static void fill_witness(struct fb_run *run, fb_rec_finding *first)
     first->tensors_before = (uint32_t)tensors_before(run, first);
 }
 
+/* What is equal on all ranks is no rank's own, and all must name the same one. */
+static int32_t rank_in_vote(const struct fb_run *run)
+{
+    return fb_run_by_norm(run) ? 0 : run->rank;
+}
+
 static void fill_local(const struct fb_run *run, const fb_rec_finding *first, fb_gate_local *local)
 {
     memset(local, 0, sizeof *local);
-    local->boundaries = run->step.bad_boundaries;
-    local->rank = run->rank;
+    local->boundaries = fb_run_by_norm(run) ? run->step.deciding_boundaries : run->step.bad_boundaries;
+    local->rank = rank_in_vote(run);
     local->position = -1;
     if (!first) return;
     local->micro_step = first->micro_step;
@@ -65,16 +71,30 @@ static void make_durable(struct fb_run *run, const fb_rec_finding *first, int fa
    micro-step, in each of them. Gradients accumulate, so for them the last micro-step speaks for all. */
 void fb_cover_settle(struct fb_run *run)
 {
-    uint8_t *level = &run->step.rec.cover.level[FB_LOCAL_GRAD];
+    fb_cover *cover = &run->step.rec.cover;
+    const uint64_t seen[] = {run->step.grads_seen, run->step.reduced_seen};
     for (int32_t boundary = FB_INPUT; boundary <= FB_LOSS; boundary++) {
-        uint8_t *each = &run->step.rec.cover.level[boundary];
+        uint8_t *each = &cover->level[boundary];
         if (*each == FB_COVER_FULL && run->step.covered_micros[boundary] <= run->step.micro) *each = FB_COVER_SAMPLED;
     }
-    if (*level == FB_COVER_NONE) return;
-    *level = run->gradient_sites && run->step.grads_seen >= run->gradient_sites ? FB_COVER_FULL : FB_COVER_SAMPLED;
+    for (int32_t boundary = FB_LOCAL_GRAD; boundary <= FB_REDUCED_GRAD; boundary++) {
+        uint8_t *level = &cover->level[boundary];
+        int all = run->gradient_sites && seen[boundary - FB_LOCAL_GRAD] >= run->gradient_sites;
+        if (*level == FB_COVER_NONE) continue;
+        *level = all ? FB_COVER_FULL : FB_COVER_SAMPLED;
 #ifdef FB_BREAK_P6
-    *level = FB_COVER_FULL;
+        *level = FB_COVER_FULL;
 #endif
+    }
+}
+
+static void fill_vote(fb_vote_ballot *vote, const fb_rec_finding *deciding)
+{
+    vote->has_finding = deciding != NULL;
+    if (!deciding) return;
+    vote->micro_step = deciding->micro_step;
+    vote->boundary = deciding->boundary;
+    vote->position = deciding->position;
 }
 
 static void fill_agreement(const struct fb_run *run, fb_vote_agreement *agreement)
@@ -93,6 +113,7 @@ static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
 {
     int64_t begun = fb_run_now(run);
     fb_status status = fb_run_in_step(run, "give out a ballot", err);
+    const fb_rec_finding *deciding;
     fb_rec_finding *first;
     fb_gate_local local;
     fb_gate_decision expected;
@@ -110,22 +131,21 @@ static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
     fb_run_lock(run); /* checks on other threads are over by the caller's order; the lock makes their writes seen */
     fb_run_unlock(run);
     fb_cover_settle(run);
-    if (run->findings_count) fb_owned_search(run); /* was the state bad before this step? then no layer is blamed */
+    /* Was the state bad before this step? Then no layer is blamed. All ranks must look, or none. */
+    if (fb_finding_deciding(run)) fb_owned_search(run);
     first = run->findings_count ? &run->findings[fb_finding_first(run) - run->findings] : NULL;
-    fill_local(run, first, &local);
+    deciding = fb_finding_deciding(run);
+    fill_local(run, deciding, &local);
     memset(&vote, 0, sizeof vote);
     memset(&expected, 0, sizeof expected);
     vote.wish = fb_gate_wish(&run->gate, &local, &expected);
     if (first) {
         if (run->findings_count > run->step.findings_settled) fill_witness(run, first);
         make_durable(run, first, expected.fault);
-        vote.has_finding = 1;
-        vote.micro_step = first->micro_step;
-        vote.boundary = first->boundary;
-        vote.position = first->position;
     }
-    if (run->skip_broken || run->step.bad_rate) vote.wish = FB_HALT;
-    vote.rank = run->rank;
+    fill_vote(&vote, deciding);
+    if ((run->skip_broken && !fb_run_by_norm(run)) || run->step.bad_rate) vote.wish = FB_HALT;
+    vote.rank = rank_in_vote(run);
     fill_agreement(run, &vote.agreement);
     (void)fb_vote_write(run->step.words, &vote);
     memcpy(words, run->step.words, sizeof run->step.words);

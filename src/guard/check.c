@@ -55,6 +55,38 @@ const fb_rec_finding *fb_finding_first(const struct fb_run *run)
     return first;
 }
 
+int fb_run_by_norm(const struct fb_run *run)
+{
+    return run->agreement == FB_AGREE_NORM && run->world > 1;
+}
+
+/* Buffers and averages may belong to one rank; parameters and moments are replicas, and reduced
+ * gradients come out of a collective. */
+static int is_equal_on_all_ranks(const fb_rec_finding *finding)
+{
+    int replica = finding->role == FB_ROLE_PARAMETER || finding->role == FB_ROLE_MOMENT;
+    return finding->boundary == FB_REDUCED_GRAD || (replica && (finding->boundary == FB_ENTRY || finding->boundary == FB_UPDATE));
+}
+
+const fb_rec_finding *fb_finding_deciding(const struct fb_run *run)
+{
+    if (!fb_run_by_norm(run)) return fb_finding_first(run);
+    return run->step.deciding_boundaries ? &run->step.deciding : NULL;
+}
+
+/* Kept beside the table: what a rank found by itself may fill that, and all ranks must have the same to decide by. */
+static int note_deciding(struct fb_run *run, const fb_finding *finding)
+{
+    fb_rec_finding rec;
+    uint32_t known = run->step.deciding_boundaries;
+    if (!fb_run_by_norm(run)) return 1;
+    fb_finding_fill(run, &rec, finding, 0);
+    if (!is_equal_on_all_ranks(&rec)) return 0;
+    if (!known || fb_finding_key(&rec) < fb_finding_key(&run->step.deciding)) run->step.deciding = rec;
+    run->step.deciding_boundaries |= 1u << finding->boundary;
+    return 1;
+}
+
 static fb_rec_finding *room_for(struct fb_run *run, int64_t key)
 {
     fb_rec_finding *last = NULL;
@@ -144,12 +176,14 @@ void fb_finding_add(struct fb_run *run, const fb_finding *finding, int injected)
     uint64_t *mark = &run->bad[mark_index(finding->site, finding->boundary)];
     fb_rec_finding *rec;
     uint32_t clamped;
+    int decides;
     fb_run_lock(run);
+    decides = note_deciding(run, finding);
     run->step.rec.findings++;
     run->step.unsettled = 1;
     run->step.bad_boundaries |= 1u << finding->boundary;
     /* A proposed update lies beside the state: the state itself is what it was. */
-    if (finding->boundary == FB_ENTRY || (finding->boundary == FB_UPDATE && run->step.applied)) run->state_bad = 1;
+    if (decides && (finding->boundary == FB_ENTRY || (finding->boundary == FB_UPDATE && run->step.applied))) run->state_bad = 1;
     /* Later micro-steps add to the same gradient: what came first is kept, and they are not blamed.
      * The fields of a batch are apart. */
     if (finding->field == FB_FIELD_TENSOR && *mark == run->step.step_serial) {
@@ -353,9 +387,12 @@ static fb_status boundary_due(struct fb_run *run, int32_t boundary, fb_error *er
                            fb_boundary_name(boundary), (long long)step->rec.step);
         }
         return FB_OK;
+    case FB_REDUCED_GRAD:
+        if (!step->applied && !step->proposed) return FB_OK;
+        return fb_fail(err, FB_E_ORDER, "check tensors at %s: the update of step %lld was %s already", fb_boundary_name(boundary),
+                       (long long)step->rec.step, step->applied ? "applied" : "looked at");
     case FB_UPDATE: return step->applied ? FB_OK : proposal_due(run, err);
     case FB_CHECKPOINT: return FB_OK;
-    case FB_REDUCED_GRAD: return fb_fail(err, FB_E_USAGE, "check tensors: reduced gradients are checked by fb_step_unscale");
     default: return fb_fail(err, FB_E_USAGE, "check tensors: expected a boundary FB_ENTRY .. FB_CHECKPOINT, found %d", boundary);
     }
 }
@@ -432,6 +469,74 @@ fb_status fb_step_check_sampled(struct fb_run *run, int32_t boundary, const fb_v
     fb_status status = fb_run_misuse(run, check(run, boundary, views, n, period, err), err);
     fb_fpenv_leave(modes);
     return status;
+}
+
+/* ---- looked at elsewhere ----------------------------------------------------------------------------------------------------- */
+
+static fb_status looked_valid(struct fb_run *run, const fb_view *views, size_t n, fb_error *err)
+{
+    if (n && !views) return fb_fail(err, FB_E_USAGE, "count tensors: views is NULL and n is %zu", n);
+    for (size_t i = 0; i < n; i++) {
+        if (!fb_sites_get(&run->sites, views[i].site)) {
+            return fb_fail(err, FB_E_SITE, "count tensors: view %zu names site %u, and this run gave out %llu", i, views[i].site,
+                           (unsigned long long)run->sites.count);
+        }
+        if (!fb_dtype_name(views[i].dtype))
+            return fb_fail(err, FB_E_DTYPE, "count tensors: view %zu has the unknown number format %d", i, views[i].dtype);
+    }
+    return FB_OK;
+}
+
+static uint32_t *counter_of(struct fb_run *run, int32_t boundary, const fb_view *view)
+{
+    fb_cover *cover = &run->step.rec.cover;
+    if (view->count == 0) return &cover->absent;
+    if (fb_sites_get(&run->sites, view->site)->legal & (FB_LEGAL_PADDING | FB_LEGAL_EXEMPT)) return &cover->exempt;
+    return view->dtype >= FB_I8 ? &cover->unchecked : &cover->tensors[boundary];
+}
+
+/* Was all of the state handed over in this step? Who looks elsewhere may look at a part of it each time. */
+static int state_is_whole(const struct fb_run *run, int32_t boundary)
+{
+    for (uint32_t i = 0; i < run->sites.count; i++) {
+        int32_t role = run->sites.entries[i].role;
+        if (role < FB_ROLE_PARAMETER || role > FB_ROLE_BUFFER) continue;
+        if (run->seen[mark_index(i, boundary)] < run->step.step_serial) return 0;
+    }
+    return 1;
+}
+
+static fb_status looked(struct fb_run *run, int32_t boundary, const fb_view *views, size_t n, fb_error *err)
+{
+    int64_t begun = fb_run_now(run);
+    fb_status status = fb_run_in_step(run, "count tensors", err);
+    int looked_at = 0;
+    if (status != FB_OK) return status;
+    if ((status = boundary_due(run, boundary, err)) != FB_OK) return status;
+    if ((status = looked_valid(run, views, n, err)) != FB_OK) return status;
+    if (n && boundary == FB_UPDATE && !run->step.applied) propose(run);
+    fb_run_lock(run);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t *counter = counter_of(run, boundary, &views[i]);
+        fb_check_mark(run, boundary, views[i].site, counter);
+        looked_at |= counter == &run->step.rec.cover.tensors[boundary] || views[i].count == 0;
+    }
+    if (looked_at) {
+        int whole = (boundary != FB_ENTRY && boundary != FB_UPDATE) || state_is_whole(run, boundary);
+        fb_cover_level(run, boundary, FB_COVER_FULL);
+        /* The parts of a state add up to the whole of it, so here the last call says how much it was. */
+        if (boundary == FB_ENTRY || boundary == FB_UPDATE)
+            run->step.rec.cover.level[boundary] = whole ? FB_COVER_FULL : FB_COVER_SAMPLED;
+    }
+    if (n && boundary != FB_UPDATE && boundary != FB_CHECKPOINT) run->step.unsettled = 1;
+    fb_run_unlock(run);
+    fb_run_spent(run, begun);
+    return FB_OK;
+}
+
+fb_status fb_step_looked(struct fb_run *run, int32_t boundary, const fb_view *views, size_t n, fb_error *err)
+{
+    return fb_run_misuse(run, looked(run, boundary, views, n, err), err);
 }
 
 static fb_status report(struct fb_run *run, const fb_finding *findings, size_t n, fb_error *err)

@@ -50,11 +50,27 @@ fb_status fb_run_add_site(struct fb_run *run, const fb_site *site, uint32_t *id,
     return FB_OK;
 }
 
+/* Nothing is read: the memory may be gone. */
+static fb_status disown(struct fb_run *run, fb_error *err)
+{
+    if (run->step.open && !run->step.withheld) {
+        return fb_fail(err, FB_E_ORDER,
+                       "own nothing: the update of step %lld is open and was not withheld; the state is about to change",
+                       (long long)run->step.rec.step);
+    }
+    fb_free(run->owned);
+    run->owned = NULL;
+    run->owned_count = 0;
+    run->proof_pending = 0;
+    return FB_OK;
+}
+
 static fb_status own(struct fb_run *run, const fb_view *views, size_t n, fb_error *err)
 {
     fb_view *copy;
     fb_status status = fb_run_usable(run, "own state", err);
     if (status != FB_OK) return status;
+    if (n == 0) return disown(run, err);
     if (run->step.open) return fb_fail(err, FB_E_ORDER, "own state: a step is open; call it between fb_step_end and fb_step_begin");
     if ((status = fb_check_views_valid(run, "own state", views, n, err)) != FB_OK) return status;
     for (size_t i = 0; i < n; i++) {
@@ -64,7 +80,7 @@ static fb_status own(struct fb_run *run, const fb_view *views, size_t n, fb_erro
     }
     copy = fb_calloc(n, sizeof *copy);
     if (!copy) return fb_fail(err, FB_E_NOMEM, "own state: no memory for %zu views", n);
-    if (n) memcpy(copy, views, n * sizeof *copy);
+    memcpy(copy, views, n * sizeof *copy);
     fb_free(run->owned);
     run->owned = copy;
     run->owned_count = n;

@@ -144,8 +144,8 @@ static fb_status check_config(const fb_run_config *config, fb_error *err)
             config->run_id ? config->run_id : "NULL");
     }
     if (config->attempt < 1) return fb_fail(err, FB_E_USAGE, "open run: attempt must be 1 or more, found %d", config->attempt);
-    if (config->agreement != FB_AGREE_NONE && config->agreement != FB_AGREE_VOTE) {
-        return fb_fail(err, FB_E_USAGE, "open run: agreement must be FB_AGREE_VOTE or FB_AGREE_NONE, found %d", config->agreement);
+    if (config->agreement < FB_AGREE_NONE || config->agreement > FB_AGREE_VOTE) {
+        return fb_fail(err, FB_E_USAGE, "open run: agreement must be one of FB_AGREE_*, found %d", config->agreement);
     }
     if ((config->replicated != 0 && config->replicated != 1) || config->replica_period < 0) {
         return fb_fail(err, FB_E_USAGE, "open run: replicated must be 0 or 1 and replica_period 0 or more, found %d and %d",

@@ -30,6 +30,7 @@ void fb_proof_take(struct fb_run *run)
     run->proof.moment = FB_PROOF_DECISION;
     run->proof.equal = -1;
     run->proof_pending = 1;
+    run->proof_equal = 0;
     fb_record_proof(run, &run->proof);
 }
 
@@ -42,7 +43,9 @@ void fb_proof_compare(struct fb_run *run)
     now.step = run->proof.step;
     now.moment = FB_PROOF_NEXT_BEGIN;
     now.equal = now.digest == run->proof.digest && memcmp(now.by_role, run->proof.by_role, sizeof now.by_role) == 0;
+    if (now.equal && run->proof_equal) return;
     fb_record_proof(run, &now);
+    run->proof_equal = now.equal;
     if (now.equal) {
         fb_checkpoint_trust(run);
         return;
@@ -51,4 +54,14 @@ void fb_proof_compare(struct fb_run *run)
     fb_record_event(run, FB_EVENT_MISUSE, FB_E_WITHHELD, 0, "owned state changed although its update was withheld", 1);
     fb_checkpoint_taint(run, now.step);
     run->skip_broken = 1;
+}
+
+/* A run that halts has no next begin, and its trainer may be torn down before it is closed. It is compared once more at the close
+ * if
+   the state is owned still. */
+void fb_proof_at_halt(struct fb_run *run)
+{
+    if (!run->gate.halted || !run->proof_pending) return;
+    fb_proof_compare(run);
+    run->proof_pending = run->proof_equal;
 }

@@ -35,6 +35,7 @@ typedef struct fb_step_state {
     int unsettled; /* gradients, or a proposed update, were looked at after the last settled vote */
     int proposed;  /* an update was looked at before fb_step_apply: it lies beside the state, and is not the state */
     int32_t votes, micro;
+    int counting;         /* nobody knows how many micro-steps there will be: each one that begins is counted */
     uint64_t serial;      /* counts micro-steps over the run: marks "seen in this micro-step" */
     uint64_t step_serial; /* serial at the begin of the step */
     int64_t begun_ns;
@@ -50,6 +51,8 @@ typedef struct fb_step_state {
     int bad_rate;                           /* the learning rate is not finite: an update with it would destroy every parameter */
     int state_searched;                     /* owned state was read whole because something was found */
     int frozen;                             /* the first-bad record of this step's case is in set-aside space */
+    uint32_t deciding_boundaries;           /* FB_AGREE_NORM: those of what may decide */
+    fb_rec_finding deciding;                /* and the first of it */
     int has_replicas;                       /* the first vote of this step compares the parameters over the ranks */
     fb_rec_proof replicas;                  /* this rank's, on entry */
     fb_rec_step rec;                        /* L1 as it grows */
@@ -81,6 +84,7 @@ struct fb_run {
     fb_view *owned;
     size_t owned_count;
     int proof_pending; /* an update was withheld: compare digests at the next begin */
+    int proof_equal;   /* they were compared already, and equal: only a difference is worth a record more */
     fb_rec_proof proof;
     int32_t replica_period; /* 0: parameters are not compared over the ranks */
     int replicas_due;       /* an update was withheld on all ranks: compare in the next step, whatever its number */
@@ -116,6 +120,9 @@ struct fb_run {
     int case_named_before;              /* the open case has the name of an earlier one: the trainer went back and counted again */
     int64_t case_steps[FB_CASES_KNOWN]; /* steps that cases of this attempt were opened in */
     uint32_t case_count;
+    uint64_t not_covered[FB_NOT_COVERED_MAX]; /* digests of the lines that were said */
+    uint32_t not_covered_count;
+    int not_covered_more; /* there were more of them */
     fb_rec_finding *findings;
     uint64_t findings_count, findings_max, findings_cut;
     atomic_flag lock; /* over findings, coverage and the log: checks may come from any thread */
@@ -176,6 +183,12 @@ void fb_cover_level(struct fb_run *run, int32_t boundary, uint8_t level);
 void fb_cover_settle(struct fb_run *run);
 /* The finding that is causally first of this step, or NULL. */
 const fb_rec_finding *fb_finding_first(const struct fb_run *run);
+/* As fb_finding_first, of those that may decide: all of them, but where the program's own reduction is the vote (FB_AGREE_NORM)
+ * those
+   alone that are equal on all ranks. */
+const fb_rec_finding *fb_finding_deciding(const struct fb_run *run);
+/* 1 where what one rank alone has found must decide nothing. */
+int fb_run_by_norm(const struct fb_run *run);
 /* Key of a finding in the vote's order. */
 int64_t fb_finding_key(const fb_rec_finding *finding);
 
@@ -196,6 +209,7 @@ void fb_owned_search(struct fb_run *run);
 /* proof.c */
 void fb_proof_take(struct fb_run *run);
 void fb_proof_compare(struct fb_run *run);
+void fb_proof_at_halt(struct fb_run *run);
 /* Digest of the owned tensors of this role, or of all when it is 0. */
 void fb_proof_digest(const struct fb_run *run, int32_t role, fb_rec_proof *proof);
 

@@ -65,9 +65,12 @@ static void keep(struct fb_run *run, int64_t step, const fb_finding *first)
     fb_record_finding(run, &rec, 1);
     /* One record of what came first: the case that is open has its own, and so has a state that was found at the save before. */
     if (run->case_id[0] == '\0' && !run->late_pending) (void)fb_record_freeze(run, &rec);
-    run->late = rec;
-    run->late_pending = 1;
-    run->state_bad = 1;
+    /* Not every rank saves, and where nobody can be told the others would go on while this one withholds. */
+    if (!fb_run_by_norm(run)) {
+        run->late = rec;
+        run->late_pending = 1;
+        run->state_bad = 1;
+    }
     fb_run_unlock(run);
     fb_checkpoint_taint(run, rec.step);
     fb_risk_raise(&run->risk);

@@ -68,7 +68,7 @@ fb_status fb_step_vote_alone(fb_run *run, fb_verdict *verdict, fb_error *err)
     /* A caller that looks at the action and not at the status must not read "proceed" out of a struct that nobody filled. */
     if (verdict) verdict->action = FB_HALT;
     if (!run) return fb_fail(err, FB_E_USAGE, "vote alone: run is NULL");
-    if (run->world > 1 && run->agreement != FB_AGREE_NONE) {
+    if (run->world > 1 && run->agreement == FB_AGREE_VOTE) {
         return fb_run_misuse(
             run,
             fb_fail(err, FB_E_USAGE,

@@ -36,9 +36,9 @@ static fb_status begin_valid(const struct fb_run *run, const fb_step *step, fb_e
     }
     if (step->step < 0)
         return fb_fail(err, FB_E_USAGE, "begin step: the step number must not be negative, found %lld", (long long)step->step);
-    if (step->micro_steps < 1 || step->micro_steps > MICRO_MAX) {
-        return fb_fail(err, FB_E_USAGE, "begin step %lld: micro_steps must lie in 1 .. %d, found %d", (long long)step->step,
-                       MICRO_MAX, step->micro_steps);
+    if (step->micro_steps < 0 || step->micro_steps > MICRO_MAX) {
+        return fb_fail(err, FB_E_USAGE, "begin step %lld: micro_steps must lie in 1 .. %d, or be 0 where it is not known, found %d",
+                       (long long)step->step, MICRO_MAX, step->micro_steps);
     }
     if (step->sample_count && !step->sample_ids)
         return fb_fail(err, FB_E_USAGE, "begin step: sample_ids is NULL and sample_count is not 0");
@@ -49,7 +49,8 @@ static void fill_record(struct fb_run *run, const fb_step *step)
 {
     fb_rec_step *rec = &run->step.rec;
     rec->step = step->step;
-    rec->micro_steps = step->micro_steps;
+    run->step.counting = step->micro_steps == 0;
+    rec->micro_steps = run->step.counting ? 1 : step->micro_steps;
     rec->known = step->known & (uint32_t)(FB_KNOWN_BATCH_ID | FB_KNOWN_LEARNING_RATE | FB_KNOWN_LOSS_SCALE |
                                           FB_KNOWN_BATCH_FINGERPRINT | FB_KNOWN_RNG_HASH | FB_KNOWN_CHECKPOINT_PARENT);
     rec->global_batch_id = step->known & FB_KNOWN_BATCH_ID ? step->global_batch_id : -1;
@@ -77,9 +78,10 @@ static void settle_late_findings(struct fb_run *run)
     if (!run->step.applied) return;
     if (run->case_id[0] == '\0' && !run->step.frozen) (void)fb_record_freeze(run, fb_finding_first(run));
     fb_checkpoint_taint(run, run->step.rec.step);
-    run->late = *fb_finding_first(run); /* its names live in the table of sites */
-    run->late_pending = 1;
     fb_risk_raise(&run->risk);
+    if (!fb_finding_deciding(run)) return;
+    run->late = *fb_finding_deciding(run); /* its names live in the table of sites */
+    run->late_pending = 1;
 }
 
 /* A state that was found bad does not become good by leaving updates out: it is read whole at every begin until the trainer has put
@@ -164,13 +166,15 @@ static fb_status micro(struct fb_run *run, int32_t index, fb_error *err)
                        (long long)run->step.rec.step);
     }
     if (index == 0 && run->step.micro == 0) return FB_OK;
-    if (index != run->step.micro + 1 || index >= run->step.rec.micro_steps) {
+    if (index != run->step.micro + 1 || index >= (run->step.counting ? MICRO_MAX : run->step.rec.micro_steps)) {
         return fb_fail(err, FB_E_ORDER, "begin micro-step %d: micro-step %d of %d is running, expected %d next", index,
-                       run->step.micro, run->step.rec.micro_steps, run->step.micro + 1);
+                       run->step.micro, run->step.counting ? MICRO_MAX : run->step.rec.micro_steps, run->step.micro + 1);
     }
     run->step.micro = index;
+    if (run->step.counting) run->step.rec.micro_steps = index + 1;
     run->step.serial++;
-    run->step.grads_seen = 0; /* gradients accumulate: what counts is what the last micro-step's check saw */
+    /* Gradients accumulate: what counts is what the last micro-step's check saw. */
+    run->step.grads_seen = run->step.reduced_seen = 0;
     return FB_OK;
 }
 
@@ -298,8 +302,9 @@ static fb_status unscale(struct fb_run *run, const fb_view *views, size_t n, dou
         if (total.abs_max > abs_max) abs_max = total.abs_max;
     }
     if (looked_at) {
-        int all = run->step.reduced_seen && run->step.reduced_seen >= run->gradient_sites;
-        run->step.rec.cover.level[FB_REDUCED_GRAD] = all ? FB_COVER_FULL : FB_COVER_SAMPLED;
+        fb_run_lock(run);
+        fb_cover_level(run, FB_REDUCED_GRAD, FB_COVER_FULL); /* brought down to what it was by fb_cover_settle */
+        fb_run_unlock(run);
     }
     /* All elements finite and their norm beyond FP32: a trainer that sums in FP32 will see Inf. Not a bad element. */
     if (!(sqrt(sum) <= (double)FLT_MAX)) fb_record_event(run, FB_EVENT_NORM_OVERFLOW, 0, 0, "the gradient norm exceeds FP32", 0);
@@ -329,7 +334,7 @@ static int fully_gated(const struct fb_run *run)
     int local = step->rec.cover.level[FB_LOCAL_GRAD] == FB_COVER_FULL;
     if (step->rec.findings || step->withheld || step->votes == 0 || step->vote_not_clean) return 0;
     if (run->world == 1) return reduced || local;
-    return reduced && run->agreement == FB_AGREE_VOTE;
+    return reduced && run->agreement != FB_AGREE_NONE;
 }
 
 static fb_status apply(struct fb_run *run, fb_error *err)
@@ -435,6 +440,7 @@ static fb_status end(struct fb_run *run, const fb_step_result *result, fb_error 
     if (run->findings_cut) fb_record_event(run, FB_EVENT_FINDINGS_CUT, (int64_t)run->findings_cut, 0, NULL, 0);
     if (fb_risk_update(&run->risk, (result->known & FB_KNOWN_LOSS) != 0, result->loss)) fb_risk_raise(&run->risk);
     fb_gate_end(&run->gate);
+    fb_proof_at_halt(run);
     /* A clean update closes the case: clean on all ranks, so that all of them close it in the same step. */
     if (!run->step.withheld && !run->step.vote_not_clean) run->case_id[0] = '\0';
     if ((rec->flags & FB_STEP_GATED) && !run->late_pending) run->step_verified = rec->step;

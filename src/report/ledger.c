@@ -139,8 +139,22 @@ static void survey_verdict(fb_report *report, fb_report_rank *rank, const fb_rec
     }
 }
 
+/* Each rank says it, and a ledger may be read twice. */
+static void take_hole(fb_report *report, const fb_rec_event *event)
+{
+    fb_notes *holes = &report->not_covered;
+    char text[FB_REPORT_TEXT_MAX];
+    if (event->event != FB_EVENT_NOT_COVERED) return;
+    fb_text_copy(text, sizeof text, event->text);
+    for (uint32_t i = 0; i < holes->count; i++) {
+        if (strcmp(holes->text[i], text) == 0) return;
+    }
+    fb_notes_add(holes, "%s", text);
+}
+
 static void survey_event(fb_report *report, fb_report_rank *rank, const fb_rec_event *event)
 {
+    take_hole(report, event);
     if (event->event == FB_EVENT_LEFT_OUT && event->a > report->left_out) report->left_out = event->a;
     if (event->event == FB_EVENT_EVIDENCE_LOST && event->a > 0 && (uint64_t)event->a > rank->lost) rank->lost = (uint64_t)event->a;
 }
@@ -370,6 +384,7 @@ static void detail_event(fb_report *report, fb_report_rank *rank, const fb_rec_e
         report->misuse_rank = rank->rank;
     }
     if (event->event == FB_EVENT_LOCATED) take_note(report, event->text);
+    take_hole(report, event);
     if (event->step != report->step) return;
     if (event->event == FB_EVENT_INJECTED && !report->injected_text[0]) {
         fb_text_copy(report->injected_text, sizeof report->injected_text, event->text);

@@ -197,6 +197,7 @@ typedef struct fb_report {
     char cause_class[32], cause[FB_REPORT_TEXT_MAX], witness[FB_REPORT_TEXT_MAX], fix[FB_REPORT_TEXT_MAX];
     fb_cover cover; /* least over the ranks that were read */
     uint64_t cover_ranks;
+    fb_notes not_covered; /* what the trainer's attachment said that it does not look at or cannot do; each once */
 } fb_report;
 
 /* What a person named. */

@@ -5,6 +5,19 @@
 #include "report/say.h"
 #include "report/why_text.h"
 
+enum { HOLES_SHOWN = 6 };
+
+/* What the attachment said of itself, after the boundaries that nobody looked at. */
+static void add_holes(fb_phrase *phrase, const fb_report *report)
+{
+    const fb_notes *said = &report->not_covered;
+    uint32_t shown = said->count < HOLES_SHOWN ? said->count : HOLES_SHOWN;
+    for (uint32_t i = 0; i < shown; i++) fb_phrase_add(phrase, "%s%s", phrase->used ? "; " : "", said->text[i]);
+    if (said->count + said->dropped > shown) {
+        fb_phrase_add(phrase, "; and %u more, which --json lists", said->count + said->dropped - shown);
+    }
+}
+
 void fb_why_coverage(fb_lines *lines, const fb_report *report)
 {
     static const int32_t order[] = {FB_INPUT,        FB_FORWARD, FB_LOSS,  FB_LOCAL_GRAD,
@@ -15,8 +28,10 @@ void fb_why_coverage(fb_lines *lines, const fb_report *report)
     fb_phrase covered = {"", 0}, holes = {"", 0};
     char n[32];
     if (report->cover_ranks == 0) {
-        fb_lines_add(lines, "Covered", FB_WHY_NAMED, "unknown: %s",
-                     report->has_case ? "the bad step has no end in any ledger that was read" : "no update was applied");
+        add_holes(&holes, report);
+        fb_lines_add(lines, "Covered", FB_WHY_NAMED, "unknown: %s%s%s",
+                     report->has_case ? "the bad step has no end in any ledger that was read" : "no update was applied",
+                     holes.used ? ". Not covered: " : "", holes.text);
         return;
     }
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
@@ -34,6 +49,7 @@ void fb_why_coverage(fb_lines *lines, const fb_report *report)
     if (report->world > 0) fb_phrase_add(&covered, "%d rank%s", report->world, fb_plural((uint64_t)report->world));
     else fb_phrase_add(&covered, "unknown ranks");
     if (report->cover.exempt) fb_phrase_add(&covered, "; exempt by declaration: %u", report->cover.exempt);
+    add_holes(&holes, report);
     if (holes.used) fb_phrase_add(&covered, ". Not covered: %s", holes.text);
     fb_lines_add(lines, "Covered", FB_WHY_NAMED, "%s", covered.text);
 }

@@ -305,6 +305,11 @@ static void coverage(fb_json *json, const fb_report *report)
     fb_json_key_uint(json, "exempt", report->cover.exempt);
     fb_json_key_uint(json, "absent", report->cover.absent);
     fb_json_key_uint(json, "unchecked", report->cover.unchecked);
+    fb_json_key(json, "not_covered");
+    fb_json_array_begin(json);
+    for (uint32_t i = 0; i < report->not_covered.count; i++) fb_json_string(json, report->not_covered.text[i]);
+    fb_json_array_end(json);
+    fb_json_key_uint(json, "not_covered_unlisted", report->not_covered.dropped);
     fb_json_object_end(json);
 }
 
