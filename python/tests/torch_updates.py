@@ -21,8 +21,8 @@ def recorded(roots, step, optimizer=None, session=None, before=None):
         return out
 
     def backward(tensor, seed=None, losses_are=None, **options):
-        losses.append(tensor.detach().clone() if isinstance(tensor, torch.Tensor) else [t.detach().clone() for t in tensor])
         rec.backward_enter(tensor, seed, options, losses_are)
+        losses.append(tensor.detach().clone() if isinstance(tensor, torch.Tensor) else [t.detach().clone() for t in tensor])
         torch.autograd.backward(tensor, seed, **options)
         rec.backward_exit()
 

@@ -231,14 +231,24 @@ def plain_module(root: Any) -> Any:
     return root
 
 
+_signatures: Dict[Any, List[str]] = {}
+
+
 def input_names(root: Any) -> List[str]:
     """Names of the positional inputs of forward: ["input_ids", "attention_mask", ...]."""
     forward = getattr(root, "forward", root)
+    function = getattr(forward, "__func__", None)
+    known = _signatures.get(function) if function is not None else None
+    if known is not None:
+        return known
     try:
         parameters = inspect.signature(forward).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if function is not None and len(_signatures) < 1000:
+        _signatures[function] = names
+    return names
 
 
 def refs_in(tree: Any) -> List[Ref]:

@@ -28,11 +28,15 @@ class _Tail(TorchDispatchMode):
     def __init__(self, recorder: "Recorder") -> None:
         super().__init__()
         self.recorder = recorder
-        self.on = False
+        self.on = self.pushed = False
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True  # code that was compiled stays compiled
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its whole compiler with the first operator: 2 s, in a program that compiles nothing
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -233,27 +237,28 @@ class Recorder:
 
     def pause(self) -> None:
         """Operators from here on are not part of the program. Costs nothing where nothing is recorded."""
-        if not self.mode.on:
-            return
         self.mode.on = False
+        if not self.mode.pushed:
+            return
         stack = _get_current_dispatch_mode_stack()
         if stack and stack[-1] is self.mode:
+            self.mode.pushed = False
             self.mode.__exit__(None, None, None)
-        # else somebody's own mode lies on ours: it stays below, passing on, until its turn comes in `resume` or `drop`.
+        # else somebody's own mode lies on ours: it stays below, passing on, until its turn comes.
 
     def resume(self) -> None:
         """Go on recording operators, where there is an update and nothing stands against it."""
         if self.mode.on or self.tail_off or not self.steps:
             return
         stack = _get_current_dispatch_mode_stack()
-        if any(mode is self.mode for mode in stack):
+        if self.mode.pushed and any(mode is self.mode for mode in stack):
             self.mode.on = True  # it was left below another mode
             return
         if stack:
             self._problem("the program has a dispatch mode of its own around its loss")
             self.tail_off = True
             return
-        self.mode.on = True
+        self.mode.on = self.mode.pushed = True
         self.mode.__enter__()
 
     def finish(self) -> Program:
@@ -285,9 +290,6 @@ class Recorder:
     def drop(self) -> None:
         """Forget the update; nothing of it is referred to afterwards."""
         self.pause()
-        stack = _get_current_dispatch_mode_stack()
-        if stack and stack[-1] is self.mode:
-            self.mode.__exit__(None, None, None)
         self._clear()
 
     # ---- inside --------------------------------------------------------------------------------------------------------------------
@@ -387,11 +389,11 @@ class Recorder:
         if torch._C._current_graph_task_id() != -1:
             self._problem("a gradient was taken in the middle of the update, by other means than torch.autograd.grad")
             return None
-        if self.between and not any(self.values.find(tensor) is not None for tensor in trees.tensors((args, kwargs))):
+        if self.between and not any(self.values.find(tensor) is not None for tensor in _flat(args, kwargs)):
             return None
         grad = torch.is_grad_enabled()
         if func.namespace in ("c10d", "_c10d_functional"):
-            for tensor in trees.tensors((args, kwargs)):
+            for tensor in _flat(args, kwargs):
                 self.values.forget(tensor)  # what it holds afterwards is taken as it is
             return None
         self.ops += 1
@@ -403,12 +405,11 @@ class Recorder:
         if self.ops > OPS_MAX:
             self._give_up(f"more than {OPS_MAX} operators ran outside of the modules")
             return None
-        writes = [argument.name for argument in func._schema.arguments if argument.alias_info and argument.alias_info.is_write]
+        names, writes, draws = _about(func)
         step = TailOp(func, (), {}, [], [], self.micro, grad, None)
-        names = [argument.name for argument in func._schema.arguments]
         step.args = tuple(self._argument(given, names[i] in writes, step) for i, given in enumerate(args))
         step.kwargs = {name: self._argument(given, name in writes, step) for name, given in kwargs.items()}
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if draws:
             step.rng = torch.get_rng_state()
             step.generators = randomness.of_generators(args, kwargs)
         step.source = source.caller()
@@ -438,8 +439,8 @@ class Recorder:
                 external.before = copy_of(external.tensor)
 
     def _after(self, step: TailOp, args: Any, kwargs: Dict[str, Any], result: Any) -> None:
-        given = {id(tensor) for tensor in trees.tensors((args, kwargs))}
-        for tensor in [result] if isinstance(result, torch.Tensor) else trees.tensors(result):
+        given = {id(tensor) for tensor in _flat(args, kwargs)}
+        for tensor in [result] if isinstance(result, torch.Tensor) else _flat((result,), {}):
             if id(tensor) in given:
                 step.outputs.append(-1)
                 continue
@@ -451,6 +452,30 @@ class Recorder:
             if step.grad and not ref.external:
                 self.made_untracked.discard(ref.number)
         self.steps.append(step)
+
+
+_schemas: Dict[Any, Tuple[List[str], Set[str], bool]] = {}
+
+
+def _about(func: Any) -> Tuple[List[str], Set[str], bool]:
+    """(names of the arguments, those that are written to, whether it draws random numbers) of an operator."""
+    known = _schemas.get(func)
+    if known is None:
+        arguments = func._schema.arguments
+        known = _schemas[func] = ([a.name for a in arguments], {a.name for a in arguments if a.alias_info and a.alias_info.is_write},
+                                  torch.Tag.nondeterministic_seeded in func.tags)
+    return known
+
+
+def _flat(args: Any, kwargs: Dict[str, Any]) -> List[torch.Tensor]:
+    """Tensors among the arguments of an operator, which nests lists and nothing else."""
+    found: List[torch.Tensor] = []
+    for given in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(given, torch.Tensor):
+            found.append(given)
+        elif isinstance(given, (list, tuple)):
+            found += [t for t in given if isinstance(t, torch.Tensor)]
+    return found
 
 
 def copy_of(tensor: torch.Tensor) -> torch.Tensor:

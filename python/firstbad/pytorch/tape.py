@@ -86,6 +86,10 @@ class Tape(TorchDispatchMode):
         self.unwritten = 0  # operators that read memory which nobody wrote
         self.error: Optional[int] = None
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch imports its compiler for us
+
     # ---- telling -------------------------------------------------------------------------------------------------------------------
 
     def _check(self, status: int, err: abi.Error) -> None:
@@ -282,6 +286,10 @@ class Fresh(TorchDispatchMode):
     def __init__(self, fill: float, widen: bool) -> None:
         super().__init__()
         self.fill, self.widen = fill, widen
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch imports its compiler for us
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
