@@ -157,6 +157,29 @@ def test_import__a_torch_that_fails_once_is_attached_when_it_is_imported_again(t
     assert len(job.notes) == 1
 
 
+def test_import__another_finder_that_asks_all_the_others_gets_an_answer(tmp_path):
+    script = write(tmp_path, "two.py", f"""
+        import sys
+
+        class Other:
+            def find_spec(self, name, path=None, target=None):
+                if name != "torch":
+                    return None
+                for finder in sys.meta_path:
+                    spec = finder.find_spec(name, path, target) if finder is not self else None
+                    if spec is not None:
+                        return spec
+
+        sys.meta_path.insert(0, Other())
+        sys.meta_path.append(Other())
+        import torch
+        {ATTACHED}
+    """)
+    env = dict(fake_torch(tmp_path, "2.13.0"), **broken_package(tmp_path, "def install(): pass"))
+    job = Job(tmp_path, [sys.executable, script], env)
+    assert job.out.strip() == "True", job.err
+
+
 # ---- how Python is started ---------------------------------------------------------------------------------------------------------
 
 @needs_torch

@@ -19,20 +19,29 @@ class _FirstbadFinder(object):
 
     def __init__(self, here):
         self.here = here
+        self.asking = False  # another finder that asks all the others, as we do, would ask us for ever
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name != "torch" or self.asking:
             return None
-        for finder in list(sys.meta_path):
-            ask = getattr(finder, "find_spec", None)
-            spec = ask(name, path, target) if ask and finder is not self else None
-            if spec is not None:
-                break
-        else:
+        self.asking = True
+        try:
+            spec = self.spec_of_others(name, path, target)
+        finally:
+            self.asking = False
+        if spec is None:
             return None
         if hasattr(spec.loader, "exec_module"):
             self.watch(spec.loader)
         return spec
+
+    def spec_of_others(self, name, path, target):
+        for finder in list(sys.meta_path):
+            ask = getattr(finder, "find_spec", None)
+            spec = ask(name, path, target) if ask and finder is not self else None
+            if spec is not None:
+                return spec
+        return None
 
     def watch(self, loader):
         run = loader.exec_module

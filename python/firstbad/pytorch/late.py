@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Set
 
 from .patch import guest
 
@@ -16,6 +16,7 @@ class Later:
 
     def __init__(self) -> None:
         self._waiting: Dict[str, List[Callable[[Any], None]]] = {}
+        self._asking: Set[str] = set()  # two finders like this one would ask each other for ever
 
     def when_imported(self, name: str, then: Callable[[Any], None]) -> None:
         """then(module) once module `name` is there; at once where it is."""
@@ -35,16 +36,20 @@ class Later:
     remove = stop  # as a hook's handle: patch.Patches.keep
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self._waiting:
+        if name not in self._waiting or name in self._asking:
             return None
-        for finder in list(sys.meta_path):
-            ask = getattr(finder, "find_spec", None)
-            spec = ask(name, path, target) if ask is not None and finder is not self else None
-            if spec is not None:
-                if hasattr(spec.loader, "exec_module"):
-                    self._watch(name, spec.loader)
-                return spec
-        return None
+        self._asking.add(name)
+        try:
+            for finder in list(sys.meta_path):
+                ask = getattr(finder, "find_spec", None)
+                spec = ask(name, path, target) if ask is not None and finder is not self else None
+                if spec is not None:
+                    if hasattr(spec.loader, "exec_module"):
+                        self._watch(name, spec.loader)
+                    return spec
+            return None
+        finally:
+            self._asking.discard(name)
 
     def _watch(self, name: str, loader: Any) -> None:
         run = loader.exec_module
