@@ -254,8 +254,9 @@ def _why_outside(value: int, size: int, ignored: Optional[int] = None) -> str:
     if value == -100 and ignored != -100:
         return "; -100 marks labels that are left out"
     for bits in (16, 32):
-        if -(1 << (bits - 1)) <= value < -128 and value + (1 << bits) < size:
-            return f"; it equals {value + (1 << bits)} - {1 << bits}, as if ids were stored in {bits} bits with a sign"
+        if value < -128 and 0 <= value + (1 << bits) < size:
+            signed = f", as if ids were stored in {bits} bits with a sign" if value >= -(1 << (bits - 1)) else ""
+            return f"; it equals {value + (1 << bits)} - {1 << bits}{signed}"
         for mark in (-100, -1):
             if value == (1 << bits) + mark:
                 return f"; it equals {1 << bits} - {-mark}, as if {mark} was stored in {bits} bits without a sign"

@@ -58,6 +58,7 @@ class InputGate(labels.Watcher):
         self._tokens: Dict[int, Tuple[torch.Tensor, int, Field]] = {}  # micro -> token ids, rows of their embedding, the field
         self._checked: Set[int] = set()
         self._told: Set[Tuple[int, str]] = set()
+        self._given: Set[Tuple[int, str]] = set()  # evidence of this update: the gate may ask twice
         self._outputs: Set[int] = set()  # storages that roots of this update gave out
         self._storages: Dict[int, Field] = {}
 
@@ -117,8 +118,9 @@ class InputGate(labels.Watcher):
         self._stop_watching()
         update = update if update is not None else self.session.update
         bad_losses = {int(loss.micro) for loss in update.losses if not loss.finite} if update is not None else set()
-        found = self._anomalies()
+        found = [evidence for evidence in self._anomalies() if (evidence.micro, evidence.text) not in self._given]
         for evidence in found:
+            self._given.add((evidence.micro, evidence.text))
             if evidence.key in self.usual:
                 evidence.certain = False
                 evidence.text += "; healthy updates before had that too"
@@ -131,9 +133,13 @@ class InputGate(labels.Watcher):
         return found
 
     @guest("inputs")
-    def forget(self, healthy: bool = False) -> None:
-        """The update is over; between steps. healthy: it was applied, and nothing in it was bad: its oddities are legal ones."""
+    def forget(self, healthy: Optional[bool] = None) -> None:
+        """The update is over; between steps. healthy: it was applied, and nothing in it was bad: its oddities are legal ones. None: the
+        verdict of session.last says so."""
         self._stop_watching()
+        if healthy is None:
+            last = getattr(self.session, "last", None)
+            healthy = last is not None and last.verdict is not None and bool(last.verdict.clean) and not last.skipped
         if healthy:
             if self._updates < LEARNT_FIRST or self._updates % LEARNT_EVERY == 0:
                 self.usual.update(evidence.key for evidence in self._anomalies())
@@ -145,6 +151,8 @@ class InputGate(labels.Watcher):
         self.roots.clear()
         self.samples = {}
         self.seen = []
+        self._given.clear()
+        self._told.clear()
         self._tokens.clear()
         self._checked.clear()
         self._outputs.clear()
@@ -293,7 +301,7 @@ class InputGate(labels.Watcher):
         key = (evidence.micro, evidence.field)
         if key in self._told:
             return
-        self._told = {key}
+        self._told.add(key)
         need = getattr(self.session, "need_step", None)
         if need is not None:
             need()
@@ -346,8 +354,7 @@ def _wrap_embedding(original: Any) -> Any:
 
 
 def install(patches: Any) -> None:
-    """Wrap what looks ids up, and the losses. nn.Embedding calls the function, so modules need no hook: a hook would be pickled with
-    the model, and traced by torch.compile."""
+    """Wrap what looks ids up. nn.Embedding calls the function, so modules need no hook: one would be pickled with the model, and traced
+    by torch.compile. labels.install calls this."""
     patches.wrap(torch.nn.functional, "embedding", _wrap_embedding)
     patches.wrap(torch.nn.functional, "embedding_bag", _wrap_embedding)
-    labels.install(patches)

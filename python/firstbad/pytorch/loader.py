@@ -271,7 +271,7 @@ def _taken(iterator: Any, before: Sequence[Any]) -> Any:
 def _wrap_next_index(original: Any) -> Any:
     def _next_index(self: Any) -> Any:
         asked = original(self)
-        if left_out():
+        if left_out() and torch.is_grad_enabled():  # an evaluation has data of its own, with other samples under the same numbers
             mine = _ledger.of(self)
             while True:
                 kept = _without(mine, asked)
