@@ -19,16 +19,20 @@ class _FirstbadFinder(object):
 
     def __init__(self, here):
         self.here = here
-        self.asking = False  # another finder that asks all the others, as we do, would ask us for ever
+        self.asking = set()  # threads: another finder that asks all the others, as we do, would ask us for ever
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch" or self.asking:
+        if name != "torch":
             return None
-        self.asking = True
+        from _thread import get_ident  # built in; there since the start
+
+        if get_ident() in self.asking:
+            return None
+        self.asking.add(get_ident())
         try:
             spec = self.spec_of_others(name, path, target)
         finally:
-            self.asking = False
+            self.asking.discard(get_ident())
         if spec is None:
             return None
         if hasattr(spec.loader, "exec_module"):
