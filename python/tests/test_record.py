@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack  # noqa: E402
 
 from firstbad.pytorch import recorder, trees  # noqa: E402
@@ -56,7 +57,7 @@ def test_record__memory_dies_when_it_dies_in_the_plain_run():
     rec.root_exit(out)
     hidden = out.exp()
     storages = [weakref.ref(t.untyped_storage()) for t in (out, hidden)]
-    alive = [recorder.StorageWeakRef(t.untyped_storage()) for t in (out, hidden)]
+    alive = [StorageWeakRef(t.untyped_storage()) for t in (out, hidden)]
     loss = hidden.mean()
     rec.backward_enter(loss)
     loss.backward()
@@ -351,3 +352,32 @@ def test_record__trees_are_rebuilt_with_other_leaves():
     assert tree["x"][0] is a and [path for path, _ in trees.walk(tree)] == ["x.0", "x.1.0", "y.a", "z.k"]
     assert any(isinstance(step, RootCall) for step in recorded(
         {"": nn.Linear(1, 1)}, lambda call, backward: None)[0].steps) is False
+
+
+def test_record__a_hidden_state_that_is_handed_on_has_no_history():
+    torch.manual_seed(0)
+    rnn, head = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 1)
+
+    def step(call, backward):
+        hidden = torch.zeros(1, 2, 4)
+        for _ in range(3):
+            out, hidden = call(rnn, torch.randn(2, 5, 3), hidden)
+            backward(call(head, out).square().mean())
+            hidden = hidden.detach()
+    program, losses, _ = recorded({"GRU": rnn, "Linear": head}, step)
+    assert program.problems == []
+    before = everything(rnn, head)
+    again = replay_of(program)
+    again.run()
+    assert [bits(t) for t in again.losses] == [bits(t) for t in losses] and everything(rnn, head) == before
+
+
+def test_record__no_mode_lies_around_an_optimizer():
+    model, x = nn.Linear(3, 1), torch.randn(2, 3)
+    rec = recorder.Recorder()
+    rec.root_enter(model, "", (x,), {})
+    rec.root_exit(model(x))
+    rec.backward_enter(model(x).sum())
+    rec.backward_exit()
+    assert _get_current_dispatch_mode_stack() == []
+    rec.drop()

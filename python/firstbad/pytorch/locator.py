@@ -63,6 +63,11 @@ class Located:
         self.note = note  # what could not be done
         self.text = ""
 
+    @property
+    def op(self) -> str:
+        """The operator; the same as `operator`."""
+        return self.operator
+
     def __repr__(self) -> str:
         return (f"Located({self.found}, {self.operator!r} in {self.module!r} at {self.source}, {self.cause}, "
                 f"{self.reproduced} of {self.tried}, {self.replays} replays)")

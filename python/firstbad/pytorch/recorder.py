@@ -6,89 +6,19 @@ costs some 10 us an operator, and is not there during root forwards, backward, t
 from __future__ import annotations
 
 import threading
-import weakref
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from . import randomness, source, trees
 from .program import (Backward, External, InnerGrad, Program, Ref, Require, RootCall, Step, TailOp, autocast_now, digest_of,
                       input_names, live_steps, name_externals, plain_module, version_of)
+from .tail import Tail, Values, about, copy_of, flat
 
 OPS_MAX = 512  # operators of the tail in one update; beyond that it is given up
 OPS_UNTRACKED_MAX = 128  # of them with gradients off; beyond that their results are taken as they are
 COPY_MAX = 64 << 20  # bytes of a tensor that is copied because the tail writes into it
-
-
-class _Tail(TorchDispatchMode):
-    """Hands each operator to the recorder while `on`."""
-
-    def __init__(self, recorder: "Recorder") -> None:
-        super().__init__()
-        self.recorder = recorder
-        self.on = self.pushed = False
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True  # code that was compiled stays compiled
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its whole compiler with the first operator: 2 s, in a program that compiles nothing
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if not self.on:
-            return func(*args, **kwargs)
-        return self.recorder._operator(func, args, kwargs)
-
-
-class _Values:
-    """Which number a tensor has. A tensor object is known by itself, and, when torch made a new object for it, by where it lies."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.objects: Dict[int, Tuple[Any, int]] = {}
-        self.places: Dict[Any, List[Tuple[StorageWeakRef, int, bool]]] = {}
-
-    @staticmethod
-    def place(tensor: torch.Tensor) -> Any:
-        if tensor.layout != torch.strided:
-            return None
-        try:
-            storage = tensor.untyped_storage()
-        except (RuntimeError, NotImplementedError):
-            return None
-        return storage._cdata, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
-
-    def made(self, tensor: torch.Tensor, grad: bool) -> int:
-        """A tensor that a step made."""
-        number = self.count
-        self.count += 1
-        self.objects[id(tensor)] = (weakref.ref(tensor), number)
-        place = self.place(tensor)
-        if place is not None:
-            # The weak reference keeps the address from being given to another storage, not the memory.
-            self.places.setdefault(place, []).append((StorageWeakRef(tensor.untyped_storage()), number, grad))
-        return number
-
-    def find(self, tensor: torch.Tensor) -> Optional[int]:
-        known = self.objects.get(id(tensor))
-        if known is not None and known[0]() is tensor:
-            return known[1]
-        place = self.place(tensor)
-        found = [entry for entry in self.places.get(place, ()) if not entry[0].expired()] if place is not None else []
-        if not found:
-            return None
-        return next((number for _, number, grad in reversed(found) if grad == tensor.requires_grad), found[-1][1])
-
-    def forget(self, tensor: torch.Tensor) -> None:
-        self.objects.pop(id(tensor), None)
-        place = self.place(tensor)
-        if place is not None:
-            self.places.pop(place, None)
 
 
 class Recorder:
@@ -102,14 +32,14 @@ class Recorder:
         self.session = session
         self.tail_wanted = tail
         self.learned: Set[Tuple[int, str]] = set()  # (root, input) that forward writes into: copied before it from then on
-        self.mode = _Tail(self)
+        self.mode = Tail(self)
         self._clear()
 
     def _clear(self) -> None:
         self.steps: List[Step] = []
         self.externals: List[External] = []
         self.known: Dict[int, int] = {}  # id of an external -> its number
-        self.values = _Values()
+        self.values = Values()
         self.problems: List[str] = []
         self.differences: List[str] = []
         self.buffers: List[Tuple[torch.Tensor, torch.Tensor]] = []
@@ -215,9 +145,12 @@ class Recorder:
         self.after_backward = True
 
     def backward_exit(self) -> None:
-        """It is over; what comes now may lead to a second one, or be the making of the next batch."""
+        """It is over. Only where the graph was kept can what comes now lead to a second one without a forward before it; else what
+        is computed until then is taken as it is: the next batch, mostly."""
         self.between = True
-        self.resume()
+        last = self.steps[-1] if self.steps else None
+        if isinstance(last, Backward) and (last.options.get("retain_graph") or last.options.get("create_graph")):
+            self.resume()
 
     def grad_enter(self, outputs: Any, inputs: Any, grad_outputs: Any = None, kwargs: Optional[Dict[str, Any]] = None) -> None:
         """torch.autograd.grad is about to run."""
@@ -300,6 +233,12 @@ class Recorder:
 
     def _refer(self, tensor: torch.Tensor, name: str, batch: bool) -> Ref:
         number = self.values.find(tensor)
+        if number is not None and self.values.tracks(tensor, number):
+            # Its history was cut off while nothing was recorded: a hidden state that is handed on, say.
+            step = TailOp(torch.ops.aten.detach.default, (Ref(False, number),), {}, [self.values.made(tensor, False)], [], self.micro,
+                          False, source.caller())
+            self.steps.append(step)
+            return Ref(False, step.outputs[0])
         if number is not None:
             self._require(tensor, number)
             return Ref(False, number)
@@ -389,11 +328,11 @@ class Recorder:
         if torch._C._current_graph_task_id() != -1:
             self._problem("a gradient was taken in the middle of the update, by other means than torch.autograd.grad")
             return None
-        if self.between and not any(self.values.find(tensor) is not None for tensor in _flat(args, kwargs)):
+        if self.between and not any(self.values.find(tensor) is not None for tensor in flat(args, kwargs)):
             return None
         grad = torch.is_grad_enabled()
         if func.namespace in ("c10d", "_c10d_functional"):
-            for tensor in _flat(args, kwargs):
+            for tensor in flat(args, kwargs):
                 self.values.forget(tensor)  # what it holds afterwards is taken as it is
             return None
         self.ops += 1
@@ -405,7 +344,7 @@ class Recorder:
         if self.ops > OPS_MAX:
             self._give_up(f"more than {OPS_MAX} operators ran outside of the modules")
             return None
-        names, writes, draws = _about(func)
+        names, writes, draws = about(func)
         step = TailOp(func, (), {}, [], [], self.micro, grad, None)
         step.args = tuple(self._argument(given, names[i] in writes, step) for i, given in enumerate(args))
         step.kwargs = {name: self._argument(given, name in writes, step) for name, given in kwargs.items()}
@@ -439,8 +378,8 @@ class Recorder:
                 external.before = copy_of(external.tensor)
 
     def _after(self, step: TailOp, args: Any, kwargs: Dict[str, Any], result: Any) -> None:
-        given = {id(tensor) for tensor in _flat(args, kwargs)}
-        for tensor in [result] if isinstance(result, torch.Tensor) else _flat((result,), {}):
+        given = {id(tensor) for tensor in flat(args, kwargs)}
+        for tensor in [result] if isinstance(result, torch.Tensor) else flat((result,), {}):
             if id(tensor) in given:
                 step.outputs.append(-1)
                 continue
@@ -452,40 +391,3 @@ class Recorder:
             if step.grad and not ref.external:
                 self.made_untracked.discard(ref.number)
         self.steps.append(step)
-
-
-_schemas: Dict[Any, Tuple[List[str], Set[str], bool]] = {}
-
-
-def _about(func: Any) -> Tuple[List[str], Set[str], bool]:
-    """(names of the arguments, those that are written to, whether it draws random numbers) of an operator."""
-    known = _schemas.get(func)
-    if known is None:
-        arguments = func._schema.arguments
-        known = _schemas[func] = ([a.name for a in arguments], {a.name for a in arguments if a.alias_info and a.alias_info.is_write},
-                                  torch.Tag.nondeterministic_seeded in func.tags)
-    return known
-
-
-def _flat(args: Any, kwargs: Dict[str, Any]) -> List[torch.Tensor]:
-    """Tensors among the arguments of an operator, which nests lists and nothing else."""
-    found: List[torch.Tensor] = []
-    for given in (*args, *kwargs.values()) if kwargs else args:
-        if isinstance(given, torch.Tensor):
-            found.append(given)
-        elif isinstance(given, (list, tuple)):
-            found += [t for t in given if isinstance(t, torch.Tensor)]
-    return found
-
-
-def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides where that is cheap, without history."""
-    with torch.no_grad(), torch.utils._python_dispatch._disable_current_modes():
-        data = tensor.detach()
-        if data.layout != torch.strided or type(data) is not torch.Tensor:
-            return data.clone()
-        room = 1 + sum((n - 1) * s for n, s in zip(data.shape, data.stride())) if data.numel() else 0
-        if not data.numel() or room > 4 * data.numel() or any(s < 0 for s in data.stride()):
-            return data.clone()
-        flat = data.as_strided((room,), (1,), data.storage_offset()).clone()
-        return flat.as_strided(data.shape, data.stride(), 0)

@@ -16,7 +16,7 @@ import torch
 from .. import _abi as abi
 from . import randomness, trees, untouched
 from .program import Backward, External, InnerGrad, Program, Ref, Require, RootCall, TailOp, plain_module, rebuild_refs
-from .recorder import copy_of
+from .tail import copy_of
 from .tape import Fresh, Tape
 from .untouched import replaying as replaying
 from .where import At, Where

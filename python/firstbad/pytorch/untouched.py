@@ -14,7 +14,7 @@ import torch
 
 from . import trees
 from .program import Program, Ref, RootCall
-from .recorder import copy_of
+from .tail import copy_of
 
 _active = threading.local()
 
