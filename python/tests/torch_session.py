@@ -38,7 +38,8 @@ class FakeSession:
         self.faults: List[Any] = []
         if model is not None:
             self.names.add_scope(model)
-            self.names.add_sites(self.run, self.names.refresh())
+            self.names.refresh()
+            self.names.add_sites(self.run, list(model.parameters()))
         if optimizer is not None:
             registry.optimizers.add(optimizer)
         self.inputs = inputs.InputGate(self)

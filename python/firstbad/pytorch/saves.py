@@ -44,6 +44,7 @@ class Pending:
     step: int
     odd: str
     where: Tuple[int, int]  # device and inode; (0, 0): not known
+    folder: Tuple[int, int] = (0, 0)  # of the folder it lies in
     future: Any = None  # of an asynchronous save
 
 
@@ -188,13 +189,8 @@ def _begin(save: _Save) -> None:
 def _after(save: _Save, future: Any = None) -> None:
     if not save.registered or save.path is None:
         return
-    try:
-        facts = os.stat(save.path)
-        where = (facts.st_dev, facts.st_ino)
-    except OSError:
-        where = (0, 0)
     _pending[:] = [one for one in _pending if one.path != save.path]
-    _pending.append(Pending(save.path, save.step, save.odd, where, future))
+    _pending.append(Pending(save.path, save.step, save.odd, _where(save.path), _where(os.path.dirname(save.path)), future))
 
 
 def _guarded(thing: Any, target: Any, original: Callable[[], Any], expand: bool = False, background: bool = False) -> Any:
@@ -246,32 +242,51 @@ def _when_done(future: Any) -> None:
 # ---- after -------------------------------------------------------------------------------------------------------------------------
 
 def _folder_of(path: str) -> Optional[str]:
-    """The folder that is one checkpoint with `path` in it, up to two levels above; None where a file stands for itself."""
+    """The folder that is one checkpoint with `path` in it; None where `path` stands for itself. A folder that the program works in is
+    none, whatever its name."""
     folder = os.path.dirname(path)
-    for _ in range(2):
-        if _ONE_CHECKPOINT.search(os.path.basename(folder)):
-            return folder
-        folder = os.path.dirname(folder)
+    if not _ONE_CHECKPOINT.search(os.path.basename(folder)):
+        return None
+    session = _session()
+    places = [os.getcwd(), sys.path[0] if sys.path else "", os.path.abspath(session.folder) if getattr(session, "folder", "") else ""]
+    if any(place and os.path.commonpath([os.path.abspath(place), folder]) == folder for place in places):
+        return None
+    return folder
+
+
+def _where(path: str) -> Tuple[int, int]:
+    """(device, inode); (0, 0) where there is nothing."""
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return 0, 0
+    return facts.st_dev, facts.st_ino
+
+
+def _named(folder: str, wanted: Tuple[int, int]) -> Optional[str]:
+    """The entry of a folder that has this device and inode."""
+    if wanted == (0, 0):
+        return None
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.inode() == wanted[1] and entry.stat(follow_symlinks=False).st_dev == wanted[0]:
+                    return entry.path
+    except OSError:
+        return None  # that folder is gone itself
     return None
 
 
 def _found_again(waiting: Pending) -> Optional[str]:
-    """Where a file or folder is now that was renamed after the save; None where it is gone."""
+    """Where a file or folder is now that was renamed after the save, or its folder was; None where it is gone."""
     if os.path.lexists(waiting.path):
         return waiting.path
-    if waiting.where == (0, 0):
-        return None
-    folder = os.path.dirname(waiting.path)
-    for _ in range(2):
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.inode() == waiting.where[1] and entry.stat(follow_symlinks=False).st_dev == waiting.where[0]:
-                        return entry.path
-        except OSError:
-            pass  # that folder was renamed itself, or is gone
-        folder = os.path.dirname(folder)
-    return None
+    folder, name = os.path.split(waiting.path)
+    found = _named(folder, waiting.where) or _named(os.path.dirname(folder), waiting.where)
+    if found is None and not os.path.lexists(folder):
+        moved = _named(os.path.dirname(folder), waiting.folder)
+        found = os.path.join(moved, name) if moved is not None and os.path.lexists(os.path.join(moved, name)) else None
+    return found
 
 
 @guest("saves")
@@ -294,8 +309,7 @@ def _hand_over(session: Any, last: bool) -> None:
         path = _found_again(waiting)
         if path is None:
             continue  # the program deleted it
-        folder = _folder_of(path) if os.path.isfile(path) else None
-        unit = folder or path
+        unit = _folder_of(path) or path
         known = next((one for one in units if one.path == unit), None)
         if known is None:
             units.append(Pending(unit, waiting.step, waiting.odd, waiting.where))
@@ -306,9 +320,10 @@ def _hand_over(session: Any, last: bool) -> None:
 
 
 def _register(session: Any, unit: Pending) -> None:
-    if unit.odd and not checkpoints.scan_checkpoint(unit.path).finite:
-        session.coverage.note(f"checkpoint {unit.path}: {unit.odd} in it is not finite and no part of the training state, "
-                              f"so nobody vouches for this file")
+    found = checkpoints.scan_checkpoint(unit.path) if unit.odd else None
+    if found is not None and found.bad:
+        session.coverage.note(f"checkpoint {unit.path}: {found.first_tensor or unit.odd} in it is not finite and no part of the training "
+                              f"state, so nobody vouches for this file")
         return
     try:
         _native.call(_native.lib().fb_run_checkpoint_verify, session.run, _native.path_bytes(unit.path), unit.step)
