@@ -40,6 +40,7 @@ KNOWN_CHECKPOINT_PARENT, KNOWN_LOSS, KNOWN_GRAD_NORM = 32, 64, 128
 FIELD_TENSOR, FIELD_TOKENS, FIELD_LABELS, FIELD_POSITIONS, FIELD_MASK, FIELD_WEIGHTS, FIELD_LENGTHS = range(7)
 CKPT_SUSPECT, CKPT_COMMITTED, CKPT_QUARANTINED = 1, 2, 3
 CHECKPOINTS_QUEUED_MAX = 8
+NOT_COVERED_MAX = 64
 
 # ---- scan.h, ckpt.h, bundle.h, locate.h: constants -----------------------------------------------------------------------------
 
