@@ -23,11 +23,12 @@ import torch
 
 from .. import _abi as abi
 from .. import _native
-from ..errors import FirstbadError
-from . import registry, source
+from ..errors import FirstbadError, LibraryError
+from . import bundle, registry, smaller, source
 from . import words as saying
 from .locator import Finding, Group, Located, Locator
 from .program import Program, RootCall, digest_of
+from .rehearse import Rehearsal, is_bad
 from .replay import Names, Replay, Unsupported
 from .replay_update import Held, UpdateReplay
 from .where import clean
@@ -65,6 +66,12 @@ def wants_locating() -> bool:
     """FIRSTBAD_LOCATE=none, and `locate` in FIRSTBAD_OFF, turn it off."""
     off = [word.strip() for word in os.environ.get("FIRSTBAD_OFF", "").split(",")]
     return "locate" not in off and os.environ.get("FIRSTBAD_LOCATE", "all") not in ("none", "off")
+
+
+def keeps_bundles() -> bool:
+    """FIRSTBAD_LOCATE says "bundle" or "all"; the default is all."""
+    words = [word.strip() for word in (os.environ.get("FIRSTBAD_LOCATE") or "all").split(",")]
+    return "all" in words or "bundle" in words
 
 
 def parts_asked() -> int:
@@ -186,6 +193,7 @@ class _Incident:
         self.differences: List[str] = []
         self.fill = 0.0
         self.sentence = ""  # why it cannot be replayed
+        self.names: Optional[Names] = None
 
     def locate(self) -> Optional[Located]:
         finding = finding_of(self.folder, self.verdict, self.ranks)
@@ -213,20 +221,18 @@ class _Incident:
             return self._of_update(finding)
         self.differences += self.program.differences
         self.differences += [f"{name} was changed in place after forward had read it" for name in self.program.changed()]
-        names = names_of(self.program, getattr(self.session, "gradient_names", None), getattr(self.session, "scalers", ()) or ())
         alone = self.ranks.world > 1 and self.ranks.max_ints is None
         if alone:
             self.differences.append("the other ranks took no part in the replay")
-            if finding.boundary == abi.REDUCED_GRAD:
-                finding = finding._replace(boundary=abi.LOCAL_GRAD)
-        boundary = abi.REDUCED_GRAD if finding.boundary == abi.REDUCED_GRAD else abi.LOCAL_GRAD
-        reduce = _Reduce(self.ranks) if boundary == abi.REDUCED_GRAD and self.ranks.world > 1 else None
-        again = Replay(self.program, names, boundary, reduce, micro=finding.micro)
-        finding = self._as_named(finding, names)
-        shown = self._rehearse(again, finding)
+        names = names_of(self.program, getattr(self.session, "gradient_names", None), getattr(self.session, "scalers", ()) or ())
+        one = Rehearsal(self.program, names, self.ranks, finding, [loss.tensor for loss in getattr(self.update, "losses", ())])
+        self._keep(names, finding)
+        shown = one.rehearse()
+        self.fill, self.names = one.fill, names
+        self.differences += one.differences
         if alone and not shown and self.ranks.rank != max(int(self.verdict.first_rank), 0):
             return None, finding  # it is another rank's
-        return again, finding
+        return one.again, one.finding
 
     def _of_update(self, finding: Finding) -> Tuple[Any, Finding]:
         known = getattr(self.session, "gradient_names", None) or {}
@@ -241,89 +247,38 @@ class _Incident:
         self.sentence = "the state before the update was not kept, so the optimizer cannot step again"
         return _Never(self.sentence), finding
 
-    def _as_named(self, finding: Finding, names: Names) -> Finding:
-        """The finding under the name that the tape will hear. Where the two differ, what is bad tells which tensor is meant."""
-        assert self.program is not None
-        if finding.boundary in (abi.LOCAL_GRAD, abi.REDUCED_GRAD):
-            told = {(module, f"{name}.grad") for _, module, name in names.gradients}
-            if (finding.module, finding.tensor) not in told:
-                for leaf, module, name in names.gradients:
-                    if f"{name}.grad" == finding.tensor and _bad(leaf.grad):
-                        return finding._replace(module=module)
-        if finding.boundary == abi.INPUT:
-            mine = [e for e in self.program.externals if e.batch and e.micro == finding.micro]
-            if finding.kind in (abi.KIND_OUT_OF_RANGE, abi.KIND_ALL_IGNORED):
-                return finding._replace(boundary=abi.LOSS, module="", tensor="loss", kind=0)  # all that a replay can see of it
-            if not any(e.name == finding.tensor for e in mine):
-                bad = [e for e in mine if _bad(e.tensor)]
-                for e in [e for e in bad if e.name.endswith(finding.tensor)] or bad[:1]:
-                    e.name = finding.tensor
-            return finding._replace(module="batch")
-        return finding
+    # What is kept.
 
-    def _rehearse(self, again: Replay, finding: Finding) -> bool:
-        """One replay without a tape: does it show the finding, in which of several losses, and does memory that nobody wrote decide?"""
-        shown = self._shows(again, finding, 0.0)
-        if shown is None or shown:
-            return bool(shown)
-        if self._shows(again, finding, float("nan")):
-            self.fill = float("nan")
-            self.differences.append("memory that nobody had written was filled with NaN, as it may have held anything in the run")
-            return True
-        self._unfaithful(again, finding)
-        return False
-
-    def _unfaithful(self, again: Replay, finding: Finding) -> None:
-        """It does not show: is a replay the run at all? A transient fault may be claimed only where it is."""
-        assert self.program is not None
-        probe_ = Locator(again, self.program, self.ranks, finding.micro)
-        probe_.run(finding, parts=abi.LOCATE_REPLAY & ~abi.LOCATE_OTHER_RANK, times=1, precision="fp32")
-        if probe_.unwritten:
-            self.differences.append("memory that nobody had written held other numbers")
-        told = [loss.tensor for loss in getattr(self.update, "losses", ())]
-        if len(told) == len(again.losses):
-            for i, (was, now) in enumerate(zip(told, again.losses)):
-                if not _same(was, now):
-                    self.differences.append(f"loss {i} came to {_number(now)} in a replay, and to {_number(was)} in the run")
-                    return
-        if self.ranks.world == 1:
-            for leaf, module, name in again.names.gradients:
-                now_ = next((g for known, g in again.gradients if known is leaf), None)
-                if leaf.grad is not None and now_ is not None and not _bad(leaf.grad) and not _same(leaf.grad, now_):
-                    self.differences.append(f"the gradient of {module}.{name} came to other numbers in a replay")
-                    return
-
-    def _shows(self, again: Replay, finding: Finding, fill: float) -> Optional[bool]:
-        """Is the finding bad in a replay with this in fresh memory? The same on all ranks; None: it cannot be replayed."""
-        answer = 0
+    def _keep(self, names: Names, finding: Finding, located: Optional[Located] = None, locator: Optional[Locator] = None) -> None:
+        """The bundle; with `located` the one of the smallest batch. A disk that is full is told, and hinders nothing."""
+        if not keeps_bundles() or self.program is None:
+            return
+        alone = self.ranks.max_ints is None
+        if alone and self.ranks.world > 1:
+            return  # a bundle is sealed when all ranks have written, and nobody knows when that is
+        folder = os.path.join(self.folder, "bundle-min" if located is not None else "bundle")
+        samples = self._samples(finding.micro)
+        instead = None
+        if located is not None and locator is not None:
+            if self.ranks.rank == located.rows_rank:
+                keep = None if located.keep is None else torch.tensor(located.keep, dtype=torch.bool).reshape(len(located.rows), -1)
+                instead = smaller.without(self.program, locator.batch, located.rows, keep)
+                samples = [samples[row] for row in located.rows] if samples is not None else None
+        failed = 0
         try:
-            again.loss_at = -1
-            again.run(fill=fill)
-            if self.ranks.rank == finding.rank:
-                answer = int(self._bad_in(again, finding))
-        except (MemoryError, RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError):
-            answer = 2  # the library meets the same, and says what it was
-            again.lost()
+            bundle.write(folder, self.program, names, finding, rank=self.ranks.rank, world=self.ranks.world,
+                         run_id=os.path.basename(self.run_folder), case=self.case, step=int(self.verdict.step),
+                         precision=precision_of(self.program), samples=samples, instead=instead)
+        except LibraryError as why:
+            failed = 1
+            sys.stderr.write(f"firstbad: rank {self.ranks.rank}: no bundle was kept: {why}\n")
         if self.ranks.max_ints is not None:
-            answer = int(self.ranks.max_ints([answer])[0])
-        return None if answer == 2 else bool(answer)
-
-    def _bad_in(self, again: Replay, finding: Finding) -> bool:
-        assert self.program is not None
-        if finding.boundary == abi.LOSS:
-            at = 0
-            for step in self.program.steps:
-                count = len(getattr(step, "losses", ()))
-                for i in range(at, at + count):
-                    if getattr(step, "micro", -1) == finding.micro and _bad(again.losses[i]):
-                        again.loss_at = i
-                        return True
-                at += count
-            return False
-        if finding.boundary in (abi.LOCAL_GRAD, abi.REDUCED_GRAD):
-            return any(_bad(gradient) for leaf, gradient in again.gradients for known, module, name in again.names.gradients
-                       if known is leaf and (module, f"{name}.grad") == (finding.module, finding.tensor))
-        return True  # of an input, or of the state: it is there before the step
+            failed = int(self.ranks.max_ints([failed])[0])
+        if not failed and self.ranks.rank == 0:
+            try:
+                bundle.seal(folder, self.ranks.world)
+            except LibraryError as why:
+                sys.stderr.write(f"firstbad: the bundle was not sealed: {why}\n")
 
     # What is concluded.
 
@@ -348,6 +303,12 @@ class _Incident:
             precision=precision_of(self.program, optimizer), step=number, first_step_of_attempt=attempt,
             sample_ids=self._samples(finding.micro), differences=list(dict.fromkeys(self.differences)),
             run_id=os.path.basename(self.run_folder), case_id=self.case, words=text)
+        if located.rows and self.names is not None and not update_only:
+            fewer = int(self.ranks.rank == located.rows_rank and len(located.rows) < locator.batch.rows)
+            if self.ranks.max_ints is not None:
+                fewer = int(self.ranks.max_ints([fewer])[0])  # only the rank whose rows they are knows how many there were
+            if fewer:
+                self._keep(self.names, finding, located, locator)
         if locator.sentences and located.found in ("undecided", "interval", "nothing"):
             located.note = "; ".join([located.note] * bool(located.note) + locator.sentences)
         return located
@@ -385,33 +346,6 @@ class _Never:
         raise Unsupported(self.why)
 
 
-class _Reduce:
-    """Averages a gradient over the ranks, as DDP would have. Ranks that failed before it tell the others, who would wait."""
-
-    def __init__(self, ranks: Group) -> None:
-        self.ranks, self.met = ranks, False
-
-    def begin(self) -> None:
-        self.met = False
-
-    def __call__(self, leaf: torch.Tensor) -> None:
-        import torch.distributed as dist
-        if not self.met:
-            self.met = True
-            if self.ranks.max_ints is not None and int(self.ranks.max_ints([0])[0]):
-                raise Unsupported("another rank could not run its replay")
-        assert leaf.grad is not None
-        gradient = leaf.grad.to_local() if hasattr(leaf.grad, "to_local") else leaf.grad
-        dist.all_reduce(gradient, group=self.ranks.group)
-        gradient.div_(self.ranks.world)
-
-    def lost(self) -> None:
-        """This rank's replay failed. Where the others have not met it yet they hear of it here."""
-        if not self.met and self.ranks.max_ints is not None:
-            self.met = True
-            self.ranks.max_ints([1])
-
-
 def text_of(config: abi.LocateConfig, result: abi.LocateResult, said: saying.Words, rank: int, seconds: float) -> str:
     """The block for a person, of at most 100 columns."""
     given = abi.LocateWords.new(rank=rank, headline=said.headline, spread=said.spread, next=said.next, case_line=said.case_line,
@@ -425,27 +359,6 @@ def text_of(config: abi.LocateConfig, result: abi.LocateResult, said: saying.Wor
 
 def strategy_asked() -> int:
     return abi.LOCATE_BISECT if os.environ.get("FIRSTBAD_STRATEGY") == "bisect" else abi.LOCATE_SWEEP
-
-
-def _bad(tensor: Optional[torch.Tensor]) -> bool:
-    """Something in it is not finite. For choosing between replays only: what counts as a finding is the library's."""
-    if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
-        return False
-    data = tensor._values() if tensor.layout == torch.sparse_coo else tensor
-    with torch.no_grad():
-        return not bool(torch.isfinite(data.to_local() if hasattr(data, "to_local") else data).all())
-
-
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """The same numbers, NaN in the same places; what cannot be compared counts as the same."""
-    try:
-        return bool(torch.equal(torch.isnan(a), torch.isnan(b)) and torch.equal(torch.nan_to_num(a.detach()), torch.nan_to_num(b)))
-    except (RuntimeError, TypeError, NotImplementedError):
-        return True
-
-
-def _number(tensor: torch.Tensor) -> str:
-    return f"{tensor.item():.9g}" if tensor.numel() == 1 and not tensor.is_complex() else "other numbers"
 
 
 def _fingerprint(program: Program) -> Dict[str, Any]:
@@ -475,7 +388,7 @@ def probe(session: Any, update: Any, verdict: Any) -> Optional[int]:
     ranks = group_of(session)
     program = session.recorder.finish()
     names = names_of(program, getattr(session, "gradient_names", None), getattr(session, "scalers", ()) or ())
-    bad = next(((leaf, module, name) for leaf, module, name in names.gradients if _bad(leaf.grad)), None)
+    bad = next(((leaf, module, name) for leaf, module, name in names.gradients if is_bad(leaf.grad)), None)
     finding = Finding(max(int(verdict.first_rank), 0), int(verdict.first_boundary), int(verdict.first_micro_step), 0, "", "loss")
     if finding.boundary in (abi.LOCAL_GRAD, abi.REDUCED_GRAD):
         if bad is None and ranks.rank == finding.rank:
@@ -488,7 +401,7 @@ def probe(session: Any, update: Any, verdict: Any) -> Optional[int]:
         again = Replay(program, names, abi.LOCAL_GRAD, micro=finding.micro)
         again.run(change=Change(widen=True))
         if ranks.rank == finding.rank:
-            persists = int(any(_bad(loss) for loss in again.losses) or any(_bad(gradient) for _, gradient in again.gradients))
+            persists = int(any(is_bad(loss) for loss in again.losses) or any(is_bad(gradient) for _, gradient in again.gradients))
     except (MemoryError, RuntimeError, ValueError, TypeError):
         persists = -1  # a model that refuses FP32 leaves the question open
     if ranks.max_ints is not None:

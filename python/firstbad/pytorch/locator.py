@@ -59,6 +59,8 @@ class Located:
         self.reproduced, self.tried, self.replays = result.reproduced, result.tried, result.replays
         self.candidates, self.later = result.candidates, result.later
         self.rows = list(result.rows[:result.rows_needed]) if result.rows and result.rows_needed else []
+        self.rows_rank = result.rows_rank
+        self.keep: Optional[List[int]] = None  # [rows x tokens] 1: that token is needed; None: all
         self.seconds = result.nanoseconds / 1e9
         self.note = note  # what could not be done
         self.text = ""
@@ -232,6 +234,8 @@ class Locator:
                 raise self.failure
             _native.raise_for(status, err)
             located = Located(result, err.text)
+            if result.keep and located.rows and self.batch.columns:
+                located.keep = list(result.keep[:len(located.rows) * self.batch.columns])
             if words is not None:
                 located.text = words(config, result)
             return located

@@ -5,6 +5,7 @@ costs some 10 us an operator, and is not there during root forwards, backward, t
 """
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
@@ -19,6 +20,11 @@ from .tail import Tail, Values, about, copy_of, flat
 OPS_MAX = 512  # operators of the tail in one update; beyond that it is given up
 OPS_UNTRACKED_MAX = 128  # of them with gradients off; beyond that their results are taken as they are
 COPY_MAX = 64 << 20  # bytes of a tensor that is copied because the tail writes into it
+
+
+def replay_wanted() -> bool:
+    """`firstbad replay` or `firstbad bisect` started this process."""
+    return bool(os.environ.get("FIRSTBAD_REPLAY"))
 
 
 class Recorder:
@@ -63,6 +69,9 @@ class Recorder:
         """A root is about to run. rng: randomness.capture() of now; None: it is taken here. buffers: (live, copy) of those that its
         forward is known to change, as they are now. Cost: 20-60 us and a checksum of each input."""
         self.pause()
+        if replay_wanted():
+            from . import replay_child
+            replay_child.at_root(root)
         if self.after_backward:
             self.micro, self.after_backward = self.micro + 1, False
         if not self.steps:
