@@ -13,7 +13,7 @@ F = torch.nn.functional
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from firstbad import _abi as abi  # noqa: E402
-from firstbad.pytorch import anomalies, batch, inputs, labels, randomness  # noqa: E402
+from firstbad.pytorch import anomalies, batch, labels, randomness  # noqa: E402
 from torch_session import FakeSession, fresh  # noqa: E402
 
 torch.set_num_threads(1)
@@ -25,7 +25,7 @@ def patched() -> Iterator[Any]:
     labels.install(patches)
     yield patches
     patches.uninstall()
-    inputs._watching = labels.watcher = None
+    labels.watcher = None
 
 
 class Tiny(torch.nn.Module):
@@ -60,7 +60,7 @@ def ids(rows: int = 4, columns: int = 6, vocabulary: int = 50) -> Any:
     return torch.randint(0, vocabulary, (rows, columns), generator=torch.Generator().manual_seed(1))
 
 
-# ---- ids ---------------------------------------------------------------------------------------------------------------------------
+# ---- ids -------------------------------------------------------------------------------------------------------------------------
 
 def test_inputs__an_id_that_the_embedding_does_not_have_is_told_before_torch_raises(tmp_path: Any) -> None:
     model = Tiny()
@@ -71,8 +71,9 @@ def test_inputs__an_id_that_the_embedding_does_not_have_is_told_before_torch_rai
     session.inputs.enter(model, "", (bad,), {})
     with pytest.raises(IndexError):
         model(bad)
-    assert [e.text for e in session.faults] == ["idx[2, 3] is 50, and wte has 50 rows (0 .. 49); it is one too large, as if ids counted "
-                                                "from 1, or the table had not grown with the vocabulary"]
+    assert [e.text for e in session.faults] == [
+        "idx[2, 3] is 50, and wte has 50 rows (0 .. 49); it is one too large, as if ids counted from 1, or the table had not grown "
+        "with the vocabulary"]
     assert session.end(healthy=False).action == abi.SKIP
     session.close()
     found = session.findings()[0]
@@ -113,7 +114,8 @@ def test_inputs__a_label_that_is_no_class_is_told_with_row_and_column(tmp_path: 
     session.inputs.enter(model, "", (ids(), targets), {})
     with pytest.raises(IndexError):
         model(ids(), targets)
-    assert session.faults[0].text.startswith("targets[1, 5] is 77, and cross_entropy was given 50 classes (0 .. 49) and ignore_index -100")
+    assert session.faults[0].text == ("targets[1, 5] is 77, and cross_entropy was given 50 classes (0 .. 49) and ignore_index "
+                                      "-100")
     session.close()
 
 
@@ -157,7 +159,7 @@ def test_inputs__tokens_that_nobody_looks_up_are_named_in_coverage(tmp_path: Any
     session.close()
 
 
-# ---- labels ------------------------------------------------------------------------------------------------------------------------
+# ---- labels ----------------------------------------------------------------------------------------------------------------------
 
 def test_inputs__a_batch_without_a_label_is_evidence_beside_its_nan(tmp_path: Any) -> None:
     model = Tiny()
@@ -229,7 +231,7 @@ def test_inputs__ctc_with_fewer_frames_than_labels_names_the_row(tmp_path: Any) 
     session.close()
 
 
-# ---- floats and masks --------------------------------------------------------------------------------------------------------------
+# ---- floats and masks ------------------------------------------------------------------------------------------------------------
 
 class Mean(torch.nn.Module):
     """Takes whatever a batch has, and gives the mean of its field x."""
@@ -288,7 +290,8 @@ def test_inputs__minus_infinity_in_an_additive_mask_is_legal_and_a_row_of_it_is_
     closed = causal.clone()
     closed[1] = float("-inf")
     found = one_update(session, Mean(), x, bias_mask=closed)
-    assert [e.text for e in found if e.field == "bias_mask"] == ["row 1 of bias_mask [3, 3] lets nothing in: a softmax over it is 0/0"]
+    said = [e.text for e in found if e.field == "bias_mask"]
+    assert said == ["row 1 of bias_mask [3, 3] lets nothing in: a softmax over it is 0/0"]
     session.end(False)
     session.close()
 
@@ -355,7 +358,7 @@ def test_inputs__a_field_that_was_written_to_after_it_entered_is_not_blamed(tmp_
     session.close()
 
 
-# ---- fingerprints ------------------------------------------------------------------------------------------------------------------
+# ---- fingerprints ----------------------------------------------------------------------------------------------------------------
 
 def test_inputs__equal_batches_have_equal_fingerprints_and_others_have_others() -> None:
     def of(**fields: Any) -> Any:
@@ -399,7 +402,7 @@ def test_inputs__names_come_from_the_signature_of_the_users_own_forward() -> Non
     assert nested == ["x.a", "x.b.0"]
 
 
-# ---- a guest -----------------------------------------------------------------------------------------------------------------------
+# ---- a guest ---------------------------------------------------------------------------------------------------------------------
 
 def test_inputs__scripts_traces_and_transforms_of_the_program_work_as_before() -> None:
     class Both(torch.nn.Module):

@@ -64,8 +64,9 @@ def truth(data: Any) -> List[int]:
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"shuffle": True}, {"num_workers": 2, "shuffle": True}, {"num_workers": 2, "prefetch_factor": 3, "persistent_workers": True},
-    {"num_workers": 2, "in_order": False}], ids=["plain", "shuffle", "workers", "persistent", "overtaking"])
+    {}, {"shuffle": True}, {"num_workers": 2, "shuffle": True},
+    {"num_workers": 2, "prefetch_factor": 3, "persistent_workers": True}, {"num_workers": 2, "in_order": False}],
+    ids=["plain", "shuffle", "workers", "persistent", "overtaking"])
 def test_loader__the_samples_of_each_batch_are_those_that_are_in_it(options: Any) -> None:
     if options.get("in_order") is False and "in_order" not in DataLoader.__init__.__code__.co_varnames:
         pytest.skip("this torch has no in_order")
@@ -161,7 +162,7 @@ def test_loader__order_and_random_numbers_are_those_of_the_plain_program(patched
     assert watched == plain and torch.equal(state, expected)
 
 
-# ---- leaving out -------------------------------------------------------------------------------------------------------------------
+# ---- leaving out -----------------------------------------------------------------------------------------------------------------
 
 def batches(monkeypatch: Any, listed: str, **options: Any) -> List[List[int]]:
     loader.reset()

@@ -109,7 +109,7 @@ def state_of(path: Any, job: Job) -> str:
         del os.environ["FIRSTBAD_DIR"]
 
 
-# ---- good ones ---------------------------------------------------------------------------------------------------------------------
+# ---- good ones -------------------------------------------------------------------------------------------------------------------
 
 def test_saves__a_good_checkpoint_is_written_read_back_and_committed(job: Job, tmp_path: Any) -> None:
     path = tmp_path / "out" / "ckpt.pt"
@@ -172,7 +172,7 @@ def test_saves__whole_modules_and_bare_state_dicts_are_checkpoints(job: Job, tmp
     assert state_of(tmp_path / "weights.pt", job) == "committed"
 
 
-# ---- bad ones ----------------------------------------------------------------------------------------------------------------------
+# ---- bad ones --------------------------------------------------------------------------------------------------------------------
 
 def test_saves__a_state_that_is_not_finite_is_not_written_and_the_older_file_stays(job: Job, tmp_path: Any) -> None:
     path = tmp_path / "ckpt.pt"
@@ -239,10 +239,11 @@ def test_saves__a_run_that_only_observes_writes_it(tmp_path: Any, monkeypatch: A
     assert any(row.get("boundary") == "checkpoint" for row in job.session.findings())
 
 
-# ---- not ours ----------------------------------------------------------------------------------------------------------------------
+# ---- not ours --------------------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("thing", [
-    torch.tensor([float("nan")]), {"loss": torch.tensor([float("nan"), 1.0])}, [torch.full((3,), float("inf"))], {"a": 1}, "text", None,
+    torch.tensor([float("nan")]), {"loss": torch.tensor([float("nan"), 1.0])}, [torch.full((3,), float("inf"))], {"a": 1}, "text",
+    None,
     {"batch": torch.full((4, 4), float("nan")), "labels": torch.zeros(4)}], ids=str)
 def test_saves__what_is_no_checkpoint_passes_untouched_and_unregistered(job: Job, tmp_path: Any, thing: Any) -> None:
     torch.save(thing, tmp_path / "x.pt")
@@ -297,7 +298,7 @@ def test_saves__a_failure_of_ours_saves_all_the_same(job: Job, tmp_path: Any, mo
     assert (tmp_path / "x.pt").exists() and capsys.readouterr().err.count("made to fail") == 1
 
 
-# ---- libraries ---------------------------------------------------------------------------------------------------------------------
+# ---- libraries -------------------------------------------------------------------------------------------------------------------
 
 def test_saves__safetensors_that_was_imported_before_is_wrapped_where_transformers_bound_it(job: Job, tmp_path: Any) -> None:
     transformers = pytest.importorskip("transformers")

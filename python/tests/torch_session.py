@@ -1,4 +1,5 @@
-"""A session with a real run of the library behind it, for tests of one part: what firstbad.pytorch.session has that the parts read."""
+"""A session with a real run of the library behind it, for tests of one part: what firstbad.pytorch.session has that the parts
+read."""
 from __future__ import annotations
 
 import ctypes

@@ -1,7 +1,7 @@
 """What can be wrong with a batch, judged when something else of its update is bad.
 
-`of` reads the fields of one micro-step and the calls of losses, and gives an Evidence for each oddity. Which of them may be told as the
-first bad thing is the input gate's to say: healthy programs have missing values, garbage under padding and -inf in masks.
+`of` reads the fields of one micro-step and the calls of losses, and gives an Evidence for each oddity. Which of them may be told as
+the first bad thing is the input gate's to say: healthy programs have missing values, garbage under padding and -inf in masks.
 """
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Evidence:
 
     def finding(self, site: int) -> abi.Finding:
         """As the library takes it."""
-        out = abi.Finding.new(site=site, boundary=abi.INPUT, micro_step=self.micro, kind=self.kind, field=self.what, count=self.count,
-                              first_index=self.index, value=self.value, low=self.low, high=self.high)
+        out = abi.Finding.new(site=site, boundary=abi.INPUT, micro_step=self.micro, kind=self.kind, field=self.what,
+                              count=self.count, first_index=self.index, value=self.value, low=self.low, high=self.high)
         if self.stats is not None:
             out.stats = self.stats
         return out
@@ -82,7 +82,8 @@ def of(fields: Sequence[Field], calls: Sequence[Seen], roots: Sequence[str], sam
         if found is not None:
             out.append(found)
     if not any(call.name != "ctc_loss" for call in calls):
-        out += [e for e in (_labels(field, roots) for field in fields if field.role == LABELS and not field.changed) if e is not None]
+        judged = (_labels(field, roots) for field in labelled if not field.changed)
+        out += [evidence for evidence in judged if evidence is not None]
     return out
 
 
@@ -98,7 +99,7 @@ def _row_of(index: int, shape: Sequence[int]) -> int:
     return _leaves.unravel(index, tuple(shape))[0] if shape else 0
 
 
-# ---- floats ------------------------------------------------------------------------------------------------------------------------
+# ---- floats ----------------------------------------------------------------------------------------------------------------------
 
 def _floats(field: Field, masks: Sequence[Field], samples: Optional[Sequence[int]]) -> Optional[Evidence]:
     leaf = _leaves.look(field.tensor)
@@ -111,9 +112,10 @@ def _floats(field: Field, masks: Sequence[Field], samples: Optional[Sequence[int
         return _hidden_rows(field, samples)
     shape = tuple(field.tensor.shape)
     row = _row_of(counts.first_index, shape)
-    text = (f"batch field {field.name} {list(shape)} holds {counts.bad:,} {_words(counts)}, first at {_at(counts.first_index, shape)}"
-            f"{_sample(row, shape[0] if shape else 0, samples)}")
-    out = Evidence(text, field.name, shape, field.micro, _KINDS[counts.first_kind], abi.FIELD_TENSOR, counts.bad, counts.first_index)
+    text = (f"batch field {field.name} {list(shape)} holds {counts.bad:,} {_words(counts)}, first at "
+            f"{_at(counts.first_index, shape)}{_sample(row, shape[0] if shape else 0, samples)}")
+    kind = _KINDS[counts.first_kind]
+    out = Evidence(text, field.name, shape, field.micro, kind, abi.FIELD_TENSOR, counts.bad, counts.first_index)
     if leaf.view is not None:
         stats = abi.ScanResult.new()
         _native.call(_native.lib().fb_scan, ctypes.byref(leaf.view), ctypes.byref(stats))
@@ -127,8 +129,10 @@ def _floats(field: Field, masks: Sequence[Field], samples: Optional[Sequence[int
 
 def _words(counts: _leaves.Counts) -> str:
     parts = [(counts.nan, "NaN"), (counts.pos_inf, "+Inf"), (counts.neg_inf, "-Inf")]
-    there = [name for count, name in parts if count]
-    return there[0] if len(there) == 1 else "non-finite numbers (" + ", ".join(f"{count:,} {name}" for count, name in parts if count) + ")"
+    there = [(count, name) for count, name in parts if count]
+    if len(there) == 1:
+        return there[0][1]
+    return "non-finite numbers (" + ", ".join(f"{count:,} {name}" for count, name in there) + ")"
 
 
 def _only_zero_and_inf(tensor: torch.Tensor) -> bool:
@@ -141,7 +145,7 @@ def _under_padding(field: Field, masks: Sequence[Field]) -> str:
     """Name of a mask whose padding covers all that is bad in the field; "" where there is none."""
     tensor = field.tensor
     for mask in masks:
-        if mask.micro != field.micro or tensor.dim() < 2 or tensor.shape[:2] != mask.tensor.shape or tensor.device != mask.tensor.device:
+        if tensor.dim() < 2 or tensor.shape[:2] != mask.tensor.shape or tensor.device != mask.tensor.device:
             continue
         bad = torch.logical_not(torch.isfinite(tensor.detach())).reshape(*tensor.shape[:2], -1).any(-1)
         shown = mask.tensor != 0
@@ -152,7 +156,7 @@ def _under_padding(field: Field, masks: Sequence[Field]) -> str:
     return ""
 
 
-# ---- masks and lengths -------------------------------------------------------------------------------------------------------------
+# ---- masks and lengths -----------------------------------------------------------------------------------------------------------
 
 def _rows(field: Field, empty: torch.Tensor, samples: Optional[Sequence[int]]) -> Optional[Evidence]:
     """empty: one bool a row of the last dimension, flat."""
@@ -197,11 +201,11 @@ def _lengths(field: Field, samples: Optional[Sequence[int]]) -> Optional[Evidenc
                     value=int(flat[row]), low=1, high=abi.INT64_MAX)
 
 
-# ---- labels ------------------------------------------------------------------------------------------------------------------------
+# ---- labels ----------------------------------------------------------------------------------------------------------------------
 
 def _place(call: Seen, field: Optional[Field]) -> Tuple[str, Tuple[int, ...]]:
-    """(name, shape in which a flat index of the target is told): those of the field where the target is it in another shape, and the
-    target's own where it is a part of it or was made from it."""
+    """(name, shape in which a flat index of the target is told): those of the field where the target is it in another shape, and
+    the target's own where it is a part of it or was made from it."""
     if field is None:
         return f"target of {call.name}", tuple(call.target.shape)
     same = field.tensor.numel() == call.target.numel() and field.tensor.is_contiguous()
@@ -217,10 +221,10 @@ def _call(call: Seen, source: Optional[Field], samples: Optional[Sequence[int]])
         if not short:
             return None
         row, have, need = short[0]
-        text = (f"row {row} of ctc_loss{_sample(row, len(samples) if samples else 0, samples)} has {have} frames for {need} labels: "
-                f"no path, its loss is infinite")
-        return Evidence(text, field, shape, call.micro, abi.KIND_OUT_OF_RANGE, abi.FIELD_LENGTHS, len(short), row, value=have, low=need,
-                        high=abi.INT64_MAX, needs_bad_loss=True)
+        sample = _sample(row, len(samples) if samples else 0, samples)
+        text = f"row {row} of ctc_loss{sample} has {have} frames for {need} labels: no path, its loss is infinite"
+        return Evidence(text, field, shape, call.micro, abi.KIND_OUT_OF_RANGE, abi.FIELD_LENGTHS, len(short), row, value=have,
+                        low=need, high=abi.INT64_MAX, needs_bad_loss=True)
     found = judge(call.target, call.classes, call.ignore_index, call.weight)
     if not found.all_ignored:
         return None
@@ -241,13 +245,15 @@ def _labels(field: Field, roots: Sequence[str]) -> Optional[Evidence]:
     found = judge(seen, 0)
     if not found.all_ignored:
         return None
-    behind = " behind the first column, which a causal model does not predict," if shifted and bool((tensor[..., :1] != -100).any()) else ""
-    text = f"all {found.total:,} labels in {field.name}{behind} are -100, the index that PyTorch's losses leave out: their mean is 0/0"
-    return Evidence(text, field.name, tuple(field.tensor.shape), field.micro, abi.KIND_ALL_IGNORED, abi.FIELD_LABELS, found.total, 0, value=-100,
-                    needs_bad_loss=True)
+    first = shifted and bool((tensor[..., :1] != -100).any())
+    behind = " behind the first column, which a causal model does not predict," if first else ""
+    text = (f"all {found.total:,} labels in {field.name}{behind} are -100, the index that PyTorch's losses leave out: "
+            f"their mean is 0/0")
+    return Evidence(text, field.name, tuple(field.tensor.shape), field.micro, abi.KIND_ALL_IGNORED, abi.FIELD_LABELS, found.total,
+                    0, value=-100, needs_bad_loss=True)
 
 
-# ---- out of range ------------------------------------------------------------------------------------------------------------------
+# ---- out of range ----------------------------------------------------------------------------------------------------------------
 
 def _why_outside(value: int, size: int, ignored: Optional[int] = None) -> str:
     """What a number that is out of range looks like; "" where it looks like nothing."""
@@ -293,10 +299,11 @@ def labels_outside(call: Seen, source: Optional[Field], samples: Optional[Sequen
     if not found.outside:
         return None
     field, shape = _place(call, source)
-    text = (f"{field}{_at(found.first, shape)} is {found.value}{_sample(_row_of(found.first, shape), shape[0] if shape else 0, samples)}, "
-            f"and {call.name} was given {call.classes:,} classes (0 .. {call.classes - 1}) and ignore_index {call.ignore_index}"
+    sample = _sample(_row_of(found.first, shape), shape[0] if shape else 0, samples)
+    text = (f"{field}{_at(found.first, shape)} is {found.value}{sample}, and {call.name} was given {call.classes:,} "
+            f"classes (0 .. {call.classes - 1}) and ignore_index {call.ignore_index}"
             f"{_why_outside(found.value, call.classes, call.ignore_index)}")
     if found.outside > 1:
         text += f"; {found.outside:,} labels are out of range"
-    return Evidence(text, field, shape, call.micro, abi.KIND_OUT_OF_RANGE, abi.FIELD_LABELS, found.outside, found.first, value=found.value,
-                    low=0, high=call.classes - 1)
+    return Evidence(text, field, shape, call.micro, abi.KIND_OUT_OF_RANGE, abi.FIELD_LABELS, found.outside, found.first,
+                    value=found.value, low=0, high=call.classes - 1)

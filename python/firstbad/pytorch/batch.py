@@ -12,7 +12,7 @@ import hashlib
 import inspect
 import re
 import weakref
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -24,15 +24,15 @@ FIELDS_MAX = 256  # of one call; further ones are not looked at, and coverage sa
 WHOLE_BYTES = 256 << 10
 SAMPLES, SAMPLE_BYTES = 16, 4096
 
-IDS, POSITIONS, LABELS, MASK, ADDITIVE, FLOAT, LENGTHS, SAMPLE_IDS, OTHER = ("ids", "positions", "labels", "mask", "additive", "float",
-                                                                             "lengths", "samples", "other")
+IDS, POSITIONS, LABELS, MASK, ADDITIVE = "ids", "positions", "labels", "mask", "additive"
+FLOAT, LENGTHS, SAMPLE_IDS, OTHER = "float", "lengths", "samples", "other"
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _NAMES = (  # of the last part of a name, best first
     (MASK, re.compile(r"mask|^pad(ding)?$")),
     (POSITIONS, re.compile(r"position|^pos(_ids)?$|cache_position")),
     (LABELS, re.compile(r"label|target|^(y|tgt|y_true)$")),
     (LENGTHS, re.compile(r"(^|_)len(gth)?s?$")),
-    (SAMPLE_IDS, re.compile(r"^(sample|example|record|index|idx|id)_?(ids?|index|indices|idx)$|^(indices|sample_ids?|__index_level_0__)$")),
+    (SAMPLE_IDS, re.compile(r"^(sample|example|record|index|idx|id)_?(ids?|index|indices|idx)$|^(indices|__index_level_0__)$")),
     (IDS, re.compile(r"(^|_)(ids?|tokens?|idx|inputs?|x|src|words)$")),
 )
 # Of these the truth value is known: True takes a key out of the attention. Elsewhere 1 lets it in.
@@ -116,7 +116,7 @@ def fields_of(root: Any, args: Sequence[Any], kwargs: Dict[str, Any], micro: int
     names = argument_names(root)
     named: List[Tuple[str, Any]] = [(names[i] if i < len(names) else str(i), value) for i, value in enumerate(args)]
     named += list(kwargs.items())
-    seen = set()
+    seen: Set[int] = set()
     for name, value in named:
         for path, tensor in walk(value, name):
             if len(seen) >= FIELDS_MAX:
@@ -127,7 +127,7 @@ def fields_of(root: Any, args: Sequence[Any], kwargs: Dict[str, Any], micro: int
             yield Field(path, role_of(path, tensor), tensor, micro, _version(tensor))
 
 
-# ---- fingerprint -------------------------------------------------------------------------------------------------------------------
+# ---- fingerprint -----------------------------------------------------------------------------------------------------------------
 
 def _memory(tensor: torch.Tensor) -> Optional[memoryview]:
     """The bytes of a contiguous tensor in host memory, without a copy; None where there are none to be had."""

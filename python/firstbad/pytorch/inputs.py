@@ -8,10 +8,10 @@
     forget(healthy)                    when the update is over, after fb_step_end
 
 A healthy step pays for names, shapes and a fingerprint, and one pass over the token ids; no float field is read. An anomaly of the
-input alone stops nothing: missing values and padding are legal, so it becomes a finding only beside a bad loss or gradient, and only
-where healthy updates did not have it too (`usual`). The exception is an id that its embedding does not have: torch would raise, or
-read out of bounds, so it is a finding at once: the step is begun (session.need_step), the finding reported, and session.input_fault(evidence)
-told, all before torch's exception goes on its way. Without input_fault the sentence goes to stderr.
+input alone stops nothing: missing values and padding are legal, so it becomes a finding only beside a bad loss or gradient, and
+only where healthy updates did not have it too (`usual`). The exception is an id that its embedding does not have: torch would
+raise, or read out of bounds, so it is a finding at once: the step is begun (session.need_step), the finding reported, and
+session.input_fault(evidence) told, all before torch's exception goes on its way. Without input_fault the sentence goes to stderr.
 """
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ SITES_MAX = 512
 LEARNT_FIRST, LEARNT_EVERY = 16, 64  # healthy updates whose anomalies are learnt: the first, and then one in so many
 _TOKEN_DTYPES = {torch.int64: abi.I64, torch.int32: abi.I32}
 _BESIDE_TOKENS = re.compile(r"pos|wpe|type|segment")  # embeddings that are looked up beside the one of the tokens
-_watching: Optional["InputGate"] = None  # the gate of the update that runs; None between updates and in replays
 
 
 class InputGate(labels.Watcher):
@@ -62,7 +61,7 @@ class InputGate(labels.Watcher):
         self._outputs: Set[int] = set()  # storages that roots of this update gave out
         self._storages: Dict[int, Field] = {}
 
-    # ---- one update ------------------------------------------------------------------------------------------------------------------
+    # ---- one update --------------------------------------------------------------------------------------------------------------
 
     @guest("inputs", (None, None))
     def enter(self, root: Any, name: str, args: Any, kwargs: Any) -> Tuple[Optional[int], Optional[List[int]]]:
@@ -70,7 +69,6 @@ class InputGate(labels.Watcher):
 
         Cost: 20 us and the fingerprint (batch.fingerprint).
         """
-        global _watching
         update = self.session.update
         self.micro = micro = int(update.micro) if update is not None else 0
         if not self.fields:
@@ -91,7 +89,7 @@ class InputGate(labels.Watcher):
             self.batch_id = known.number
             if known.indices is not None and micro not in self.samples:
                 self.samples[micro] = known.indices
-        _watching = labels.watcher = self
+        labels.watcher = self
         return fingerprint(fields), self.samples.get(micro)
 
     def _flush_saves(self) -> None:
@@ -134,8 +132,8 @@ class InputGate(labels.Watcher):
 
     @guest("inputs")
     def forget(self, healthy: Optional[bool] = None) -> None:
-        """The update is over; between steps. healthy: it was applied, and nothing in it was bad: its oddities are legal ones. None: the
-        verdict of session.last says so."""
+        """The update is over; between steps. healthy: it was applied, and nothing in it was bad: its oddities are legal ones. None:
+        the verdict of session.last says so."""
         self._stop_watching()
         if healthy is None:
             last = getattr(self.session, "last", None)
@@ -160,9 +158,8 @@ class InputGate(labels.Watcher):
         self.batch_id = None
 
     def _stop_watching(self) -> None:
-        global _watching
-        if _watching is self:
-            _watching = labels.watcher = None
+        if labels.watcher is self:
+            labels.watcher = None
 
     def _anomalies(self) -> List[Evidence]:
         found: List[Evidence] = []
@@ -183,7 +180,7 @@ class InputGate(labels.Watcher):
         if coverage is not None:
             coverage.note(line)
 
-    # ---- sites -----------------------------------------------------------------------------------------------------------------------
+    # ---- sites -------------------------------------------------------------------------------------------------------------------
 
     def _add_sites(self) -> None:
         if not self.session.run:
@@ -191,8 +188,8 @@ class InputGate(labels.Watcher):
         self._add_sites_now()
 
     def _add_sites_now(self) -> None:
-        """Sites can be added between steps only; what entered inside of a step waits. A shape that keeps changing has one site without
-        a shape, so that an index is never printed in another tensor's."""
+        """Sites can be added between steps only; what entered inside of a step waits. A shape that keeps changing has one site
+        without a shape, so that an index is never printed in another tensor's."""
         spare: Tuple[str, Tuple[int, ...]] = ("input", ())
         wanted = [key for key in self._wanted if key not in self._sites]
         if spare not in self._sites:
@@ -240,11 +237,14 @@ class InputGate(labels.Watcher):
             if why.code != abi.E_ORDER:  # the ballot is out, or no step is open: it stays in the message
                 raise
 
-    # ---- ids -------------------------------------------------------------------------------------------------------------------------
+    # ---- ids ---------------------------------------------------------------------------------------------------------------------
 
-    def look_up(self, ids: torch.Tensor, weight: torch.Tensor) -> None:
+    @guest("inputs")
+    def look_up(self, ids: Any, weight: Any) -> None:
         """An embedding is about to read: remember the token ids of the batch, once a micro-step. torch compares them on its own."""
-        if self.micro in self._tokens or ids.dtype not in _TOKEN_DTYPES or not labels.plain(ids) or not 1 <= ids.dim() <= 2:
+        if self.micro in self._tokens or not labels.plain(ids) or ids.dtype not in _TOKEN_DTYPES or not 1 <= ids.dim() <= 2:
+            return
+        if not isinstance(weight, torch.Tensor):
             return
         field = self._storages.get(_storage(ids))
         if field is None or field.role == POSITIONS or ids.device.type != "cpu" or not ids.is_contiguous() or not ids.numel():
@@ -255,8 +255,8 @@ class InputGate(labels.Watcher):
 
     @guest("inputs")
     def in_step(self) -> None:
-        """The step has begun: the library reads the token ids of this micro-step once. The ledger has their number, the smallest and
-        the largest. Cost: one pass over them."""
+        """The step has begun: the library reads the token ids of this micro-step once. The ledger has their number, the smallest
+        and the largest. Cost: one pass over them."""
         known = self._tokens.get(self.micro)
         if known is None or self.micro in self._checked:
             return
@@ -266,8 +266,8 @@ class InputGate(labels.Watcher):
         if site == abi.UINT32_MAX:
             return
         shape = (1, *ids.shape) if ids.dim() == 1 else tuple(ids.shape)
-        tokens = abi.Tokens.new(site=site, rows=shape[0], cols=shape[1], tokens=ids.data_ptr(), token_dtype=_TOKEN_DTYPES[ids.dtype],
-                                vocab=vocabulary)
+        tokens = abi.Tokens.new(site=site, rows=shape[0], cols=shape[1], tokens=ids.data_ptr(), vocab=vocabulary,
+                                token_dtype=_TOKEN_DTYPES[ids.dtype])
         error = abi.Error()
         status = _native.lib().fb_step_check_tokens(self.session.run, ctypes.byref(tokens), ctypes.byref(error))
         if status != abi.E_ORDER:  # its ballot is out
@@ -281,9 +281,10 @@ class InputGate(labels.Watcher):
     @guest("inputs")
     def refused_ids(self, ids: Any, weight: Any) -> None:
         """torch refused a lookup."""
-        if not isinstance(ids, torch.Tensor) or not labels.plain(ids) or not isinstance(weight, torch.Tensor) or ids.is_floating_point():
+        if not labels.plain(ids) or not isinstance(weight, torch.Tensor) or ids.is_floating_point():
             return
-        evidence = anomalies.ids_outside(ids, int(weight.shape[0]), self._field_of(ids), self._table_of(weight) or "an embedding", self.micro,
+        table = self._table_of(weight) or "an embedding"
+        evidence = anomalies.ids_outside(ids, int(weight.shape[0]), self._field_of(ids), table, self.micro,
                                          self.samples.get(self.micro))
         if evidence is not None:
             self._tell(evidence)
@@ -327,34 +328,3 @@ def _storage(tensor: torch.Tensor) -> int:
     if not labels.plain(tensor) or tensor.layout != torch.strided:
         return 0
     return int(tensor.untyped_storage()._cdata)
-
-
-# ---- embeddings --------------------------------------------------------------------------------------------------------------------
-
-@guest("inputs")
-def _look_up(gate: InputGate, ids: Any, weight: Any) -> None:
-    if isinstance(ids, torch.Tensor) and isinstance(weight, torch.Tensor):
-        gate.look_up(ids, weight)
-
-
-def _wrap_embedding(original: Any) -> Any:
-    def embedding(*args: Any, **kwargs: Any) -> Any:
-        gate = _watching
-        if gate is None:
-            return original(*args, **kwargs)
-        ids, weight = labels.argument(args, kwargs, 0, "input"), labels.argument(args, kwargs, 1, "weight")
-        _look_up(gate, ids, weight)
-        try:
-            return original(*args, **kwargs)
-        except (IndexError, RuntimeError):
-            gate.refused_ids(ids, weight)
-            raise
-
-    return labels.scriptable(embedding, original)
-
-
-def install(patches: Any) -> None:
-    """Wrap what looks ids up. nn.Embedding calls the function, so modules need no hook: one would be pickled with the model, and traced
-    by torch.compile. labels.install calls this."""
-    patches.wrap(torch.nn.functional, "embedding", _wrap_embedding)
-    patches.wrap(torch.nn.functional, "embedding_bag", _wrap_embedding)

@@ -1,8 +1,8 @@
 """Labels as the loss sees them: after the shift of a language model, with the number of classes and the ignore index of the call.
 
-`install` wraps torch.nn.functional.cross_entropy, nll_loss and ctc_loss. A call inside of an update is remembered (its target, never
-its logits), which costs about a microsecond; the target is read when the update turns out bad, or when torch refused it. Code that
-torch.compile or TorchScript compiles calls the original, and is not seen.
+`install` wraps torch.nn.functional.cross_entropy, nll_loss and ctc_loss, and embedding, whose ids are judged by inputs.py. A call
+inside of an update is remembered (its target, never its logits), which costs about a microsecond; the target is read when the
+update turns out bad, or when torch refused it. Code that torch.compile or TorchScript compiles calls the original, and is not seen.
 """
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Judgement:
 
 
 def judge(target: torch.Tensor, classes: int, ignore_index: int = -100, weight: Optional[torch.Tensor] = None) -> Judgement:
-    """Look at integer labels of any shape. classes 0: not known, and nothing is outside. weight: (classes,); a label whose class has
-    the weight 0 does not count. Cost: a few passes, and a wait where they lie on a device; for the bad path only."""
+    """Look at integer labels of any shape. classes 0: not known, and nothing is outside. weight: (classes,); a label whose class
+    has the weight 0 does not count. Cost: a few passes, and a wait where they lie on a device; for the bad path only."""
     flat = target.detach().reshape(-1)
     counts = flat != ignore_index
     bad = torch.logical_and(counts, torch.logical_or(flat < 0, flat >= classes)) if classes else torch.zeros_like(counts)
@@ -62,16 +62,23 @@ def judge(target: torch.Tensor, classes: int, ignore_index: int = -100, weight: 
     if weight is not None and classes and not outside:
         inside = torch.where(counts, flat, torch.zeros_like(flat)).to(torch.int64)
         counts = torch.logical_and(counts, weight.detach().to(flat.device)[inside] != 0)
-    return Judgement(flat.numel(), int(counts.sum()) - outside, outside, first, int(flat[first]) if outside else 0, classes, ignore_index)
+    value = int(flat[first]) if outside else 0
+    return Judgement(flat.numel(), int(counts.sum()) - outside, outside, first, value, classes, ignore_index)
 
 
 class Watcher:
-    """What an InputGate gives: where calls are put, and who is told of a target that torch refuses."""
+    """What an InputGate gives: where calls are put, and who is told of labels and ids that torch refuses."""
 
     micro = 0
     seen: List[Seen]
 
     def refused_labels(self, call: Seen) -> None:
+        raise NotImplementedError
+
+    def look_up(self, ids: Any, weight: Any) -> None:
+        raise NotImplementedError
+
+    def refused_ids(self, ids: Any, weight: Any) -> None:
         raise NotImplementedError
 
 
@@ -83,7 +90,9 @@ _is_wrapped = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", None) 
 
 def plain(tensor: Any) -> bool:
     """A tensor whose numbers can be had: no tracing, no transform of functorch."""
-    return type(tensor) is torch.Tensor and not torch.compiler.is_compiling() and not (_is_wrapped is not None and _is_wrapped(tensor))
+    if type(tensor) is not torch.Tensor or torch.compiler.is_compiling():
+        return False
+    return _is_wrapped is None or not _is_wrapped(tensor)
 
 
 def argument(args: Tuple[Any, ...], kwargs: Dict[str, Any], at: int, name: str, default: Any = None) -> Any:
@@ -109,9 +118,9 @@ def _look(name: str, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[
         return None
     reduction = _reduction(argument(args, kwargs, 3, "size_average"), argument(args, kwargs, 5, "reduce"),
                            argument(args, kwargs, 6, "reduction", "mean"))
-    return _remember(mine, Seen(name, target, int(logits.shape[1 if logits.dim() > 1 else 0]),
-                                int(argument(args, kwargs, 4, "ignore_index", -100)), reduction, argument(args, kwargs, 2, "weight"),
-                                mine.micro, _version(target)))
+    classes, ignore_index = int(logits.shape[1 if logits.dim() > 1 else 0]), int(argument(args, kwargs, 4, "ignore_index", -100))
+    weight = argument(args, kwargs, 2, "weight")
+    return _remember(mine, Seen(name, target, classes, ignore_index, reduction, weight, mine.micro, _version(target)))
 
 
 def scriptable(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,12 +148,29 @@ def _wrapped(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return factory
 
 
+def _wrap_embedding(original: Callable[..., Any]) -> Callable[..., Any]:
+    def embedding(*args: Any, **kwargs: Any) -> Any:
+        mine = watcher
+        if mine is None:
+            return original(*args, **kwargs)
+        ids, weight = argument(args, kwargs, 0, "input"), argument(args, kwargs, 1, "weight")
+        mine.look_up(ids, weight)
+        try:
+            return original(*args, **kwargs)
+        except (IndexError, RuntimeError):
+            mine.refused_ids(ids, weight)
+            raise
+
+    return scriptable(embedding, original)
+
+
 def _wrap_ctc_loss(original: Callable[..., Any]) -> Callable[..., Any]:
     def ctc_loss(*args: Any, **kwargs: Any) -> Any:
         mine, target = watcher, argument(args, kwargs, 1, "targets")
         if mine is not None and plain(target) and not argument(args, kwargs, 6, "zero_infinity", False):
-            _remember(mine, Seen("ctc_loss", target, 0, -1, str(argument(args, kwargs, 5, "reduction", "mean")), None, mine.micro,
-                                 _version(target), (argument(args, kwargs, 2, "input_lengths"), argument(args, kwargs, 3, "target_lengths"))))
+            lengths = argument(args, kwargs, 2, "input_lengths"), argument(args, kwargs, 3, "target_lengths")
+            reduction = str(argument(args, kwargs, 5, "reduction", "mean"))
+            _remember(mine, Seen("ctc_loss", target, 0, -1, reduction, None, mine.micro, _version(target), lengths))
         return original(*args, **kwargs)
 
     return scriptable(ctc_loss, original)
@@ -160,8 +186,8 @@ def _reduction(size_average: Any, reduce: Any, reduction: str) -> str:
 
 
 def short_rows(call: Seen) -> List[Tuple[int, int, int]]:
-    """(row, frames, labels) of a CTC call where a row has fewer frames than labels: its loss is infinite for certain. (With labels that
-    repeat it is so earlier; those rows are not told.)"""
+    """(row, frames, labels) of a CTC call where a row has fewer frames than labels: its loss is infinite for certain. (With labels
+    that repeat it is so earlier; those rows are not told.)"""
     if call.lengths is None:
         return []
     frames, wanted = (torch.as_tensor(lengths).reshape(-1).tolist() for lengths in call.lengths)
@@ -169,12 +195,12 @@ def short_rows(call: Seen) -> List[Tuple[int, int, int]]:
 
 
 def install(patches: Any) -> None:
-    """Wrap the losses, and what looks ids up (inputs.py). patches: patch.Patches, whose wrap(owner, name, factory) puts factory(original) in the place of owner.name."""
+    """Wrap the losses, and what looks ids up (inputs.py). patches: patch.Patches, whose wrap(owner, name, factory) puts
+    factory(original) in the place of owner.name."""
     functional = torch.nn.functional
     patches.wrap(functional, "cross_entropy", _wrapped("cross_entropy"))
     patches.wrap(functional, "nll_loss", _wrapped("nll_loss"))
     patches.wrap(functional, "ctc_loss", _wrap_ctc_loss)
-
-    from . import inputs  # which imports this module
-
-    inputs.install(patches)
+    # nn.Embedding calls the function, so modules need no hook: one would be pickled with the model, and traced by torch.compile.
+    patches.wrap(functional, "embedding", _wrap_embedding)
+    patches.wrap(functional, "embedding_bag", _wrap_embedding)

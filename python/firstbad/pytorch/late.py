@@ -1,4 +1,5 @@
-"""Functions of modules that are imported later than we are: wrapped as their module has run, before anybody can bind their names."""
+"""Functions of modules that are imported later than we are: wrapped as their module has run, before anybody can bind their
+names."""
 from __future__ import annotations
 
 import sys
@@ -10,8 +11,8 @@ from .patch import guest
 class Later:
     """One finder in front of sys.meta_path, which answers for the names it waits for and is gone with the last of them.
 
-    exec_module is replaced on the loader of that one module, so that inspect and importlib.resources find the loader they expect. An
-    import costs a look into a dict.
+    exec_module is replaced on the loader of that one module, so that inspect and importlib.resources find the loader they expect.
+    An import costs a look into a dict.
     """
 
     def __init__(self) -> None:
@@ -73,10 +74,15 @@ def _call(then: Callable[[Any], None], module: Any) -> None:
     then(module)
 
 
-def rebind(patches: Any, original: Any, made: Any, packages: Any) -> None:
-    """Modules of `packages` that bound `original` under a name of their own get `made`. For what was imported before we were."""
+# Who binds functions of safetensors under names of their own.
+_BINDERS = frozenset(("transformers", "accelerate", "diffusers", "peft", "trl", "lightning", "pytorch_lightning", "safetensors",
+                      "torch", "__main__"))
+
+
+def rebind(patches: Any, original: Any, made: Any) -> None:
+    """Modules that bound `original` under a name of their own get `made`. For what was imported before we were."""
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] not in packages:
+        if name.partition(".")[0] not in _BINDERS:
             continue
         for key, value in list(getattr(module, "__dict__", {}).items()):
             if value is original:

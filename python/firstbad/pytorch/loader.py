@@ -1,19 +1,19 @@
 """Which samples of the data set are in a batch, and batches without those that are to be left out.
 
-torch's DataLoader asks its sampler for indices (_next_index) and gives out a batch (__next__) somewhere else and later: workers fetch
-ahead, and with in_order=False they overtake each other. `install` wraps both on the base class of its iterators; what frameworks put
-around a DataLoader (accelerate's DataLoaderShard and the like) iterates over the same ones. Loaders of another make are not seen.
+torch's DataLoader asks its sampler for indices (_next_index) and gives out a batch (__next__) somewhere else and later: workers
+fetch ahead, and with in_order=False they overtake each other. `install` wraps both on the base class of its iterators; what
+frameworks put around a DataLoader (accelerate's DataLoaderShard and the like) iterates over the same ones. Loaders of another make
+are not seen.
 
 A batch is known again at the root by its memory: the tensors that reach it are those that were given out, or rows of them. Where
-they were copied on the way (to a device, to another format), the batch is known when only one was given out since the last root forward
-and it has as many rows. Else the samples are not known, and nobody is told a number.
+they were copied on the way (to a device, to another format), the batch is known when only one was given out since the last root
+forward and it has as many rows. Else the samples are not known, and nobody is told a number.
 """
 from __future__ import annotations
 
 import collections
 import dataclasses
 import os
-import sys
 import threading
 import weakref
 from typing import Any, Deque, Dict, List, Optional, Sequence, Set, Tuple
@@ -84,7 +84,7 @@ def reset() -> None:
     _ledger, _left_out = Ledger(), None
 
 
-# ---- which batch is this -----------------------------------------------------------------------------------------------------------
+# ---- which batch is this ---------------------------------------------------------------------------------------------------------
 
 def _reference(tensor: torch.Tensor) -> Optional[Tuple[int, Tuple[StorageWeakRef, int, int, int]]]:
     if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or not tensor.dim() or tensor.is_meta:
@@ -97,7 +97,9 @@ def _as_ints(asked: Any) -> Optional[List[int]]:
     """The indices of a batch as plain numbers; None where they are none (an iterable data set, keys)."""
     if asked is None:
         return None
-    many = asked if isinstance(asked, (list, tuple)) else asked.tolist() if isinstance(asked, torch.Tensor) and asked.dim() else [asked]
+    many = asked if isinstance(asked, (list, tuple)) else [asked]
+    if isinstance(asked, torch.Tensor) and asked.dim():
+        many = asked.tolist()
     out = []
     for one in many:
         if isinstance(one, bool) or not hasattr(one, "__index__"):
@@ -171,14 +173,15 @@ def _slice(batch: Fetched, known: Tuple[StorageWeakRef, int, int, int], offset: 
     return batch.indices[first:first + rows] if rest == 0 or stride == step else None
 
 
-# ---- leaving samples out -----------------------------------------------------------------------------------------------------------
+# ---- leaving samples out ---------------------------------------------------------------------------------------------------------
 
 _left_out: Optional[Set[int]] = None  # of FIRSTBAD_LEAVE_OUT; what the library says of the same list is what counts
 
 
 def left_out() -> Set[int]:
-    """The ids of FIRSTBAD_LEAVE_OUT: numbers with commas, blanks or line ends between them, or @FILE. A DataLoader fetches its first
-    batches before there is a run, so the list is read here as well; one that is no list is refused by fb_run_open, and is empty here."""
+    """The ids of FIRSTBAD_LEAVE_OUT: numbers with commas, blanks or line ends between them, or @FILE. A DataLoader fetches its
+    first batches before there is a run, so the list is read here as well; one that is no list is refused by fb_run_open, and is
+    empty here."""
     global _left_out
     if _left_out is None:
         text = os.environ.get("FIRSTBAD_LEAVE_OUT", "")
@@ -236,7 +239,7 @@ def coverage_line() -> Optional[str]:
     return f"samples left out by FIRSTBAD_LEAVE_OUT: {_ledger.replaced:,} times, each replaced by another of its batch{more}"
 
 
-# ---- the wrappers ------------------------------------------------------------------------------------------------------------------
+# ---- the wrappers ----------------------------------------------------------------------------------------------------------------
 
 @guest("loader")
 def _asked(iterator: Any, asked: Any) -> None:
@@ -298,8 +301,7 @@ def _wrap_next(original: Any) -> Any:
 
 def install(patches: Any) -> None:
     """Wrap the iterators of DataLoader. patches: patch.Patches."""
-    module = sys.modules.get("torch.utils.data.dataloader")
-    if module is None:
-        import torch.utils.data.dataloader as module  # type: ignore[no-redef]
+    import torch.utils.data.dataloader as module  # torch itself has imported it
+
     patches.wrap(module._BaseDataLoaderIter, "_next_index", _wrap_next_index)
     patches.wrap(module._BaseDataLoaderIter, "__next__", _wrap_next)

@@ -1,8 +1,8 @@
 """The gate before a load: a checkpoint that a run knows to be bad is not loaded, and the message says which to take instead.
 
-torch.load, safetensors (safe_open, torch.load_file) and torch.distributed.checkpoint.load are wrapped. A path that no run ever registered
-passes unread and costs a look at three folders. One that is registered goes through fb_ckpt_may_load: committed passes, quarantined is
-refused, and a suspect is read first. The step of what was loaded becomes `checkpoint_parent` of the run that begins.
+torch.load, safetensors (safe_open, torch.load_file) and torch.distributed.checkpoint.load are wrapped. A path that no run ever
+registered passes unread and costs a look at three folders. One that is registered goes through fb_ckpt_may_load: committed passes,
+quarantined is refused, and a suspect is read first. The step of what was loaded becomes `checkpoint_parent` of the run that begins.
 """
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ from . import late
 from .patch import guest
 
 _LOG_BYTES_MAX = 64 << 20
-_BINDERS = frozenset(("transformers", "accelerate", "diffusers", "peft", "trl", "lightning", "pytorch_lightning", "safetensors", "torch",
-                      "__main__"))
-# A record of checkpoints.log (docs/format/ledger.md, records.md): 40 bytes of header; then u16 version, i64 step, 4 x i32, 5 x u64, and the
-# path with its length before it. What is read here only says where to ask; the answer is the library's.
+# A record of checkpoints.log (docs/format/ledger.md, records.md): 40 bytes of header; then u16 version, i64 step, 4 x i32, 5 x u64,
+# and the path with its length before it. What is read here only says where to ask; the answer is the library's.
 _MAGIC, _HEADER, _STEP, _FIXED = b"\xfbRec", 40, 2, 2 + 8 + 16 + 40
 
 parent: Optional[int] = None  # step of the registered checkpoint that was loaded last, before a run had begun
@@ -36,7 +34,7 @@ def reset() -> None:
     _answered.clear()
 
 
-# ---- is it registered? -------------------------------------------------------------------------------------------------------------
+# ---- is it registered? -----------------------------------------------------------------------------------------------------------
 
 def _homes(folder: str) -> Iterator[str]:
     """Logs of registries that know of checkpoints in a folder."""
@@ -53,7 +51,8 @@ def _homes(folder: str) -> Iterator[str]:
 
 
 def _places(path: str) -> List[Tuple[str, str]]:
-    """(folder that may name registries, path that they may know) of a file: itself, and the folders that may be one checkpoint with it."""
+    """(folder that may name registries, path that they may know) of a file: itself, and the folders that may be one checkpoint with
+    it."""
     out = []
     for _ in range(3):
         folder = os.path.dirname(path)
@@ -98,7 +97,7 @@ def registered(path: str) -> Optional[Tuple[str, int]]:
     return None
 
 
-# ---- the gate ----------------------------------------------------------------------------------------------------------------------
+# ---- the gate --------------------------------------------------------------------------------------------------------------------
 
 def _advice(path: str) -> str:
     """Which checkpoint to take instead."""
@@ -209,12 +208,12 @@ def install(patches: Any) -> None:
     def safetensors_there(module: Any) -> None:
         original = module.safe_open
         patches.wrap(module, "safe_open", _wrapper("filename"))
-        late.rebind(patches, original, module.safe_open, _BINDERS)
+        late.rebind(patches, original, module.safe_open)
 
     def safetensors_torch_there(module: Any) -> None:
         original = module.load_file
         patches.wrap(module, "load_file", _wrapper("filename"))
-        late.rebind(patches, original, module.load_file, _BINDERS)
+        late.rebind(patches, original, module.load_file)
 
     def distributed_there(module: Any) -> None:
         patches.wrap_everywhere(module, "load", _wrap_distributed)

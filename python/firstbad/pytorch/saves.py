@@ -7,10 +7,11 @@ goes through these. For an object that is a checkpoint of the session's state (s
              was written, and the older file is as it was. A run that only observes writes.
              A file of its own: fb_run_checkpoint_begin, which keeps a committed file of that name.
     after    the file waits until nobody writes to it any more: the next forward, the next save of that name, the end. Then the
-             library reads it back while training goes on. In a folder that is one checkpoint (checkpoint-500) that is the folder, with
-             what the trainer put there besides. Who saves to ckpt.tmp and renames it is followed by the file's inode.
+             library reads it back while training goes on. In a folder that is one checkpoint (checkpoint-500) that is the folder,
+             with what the trainer put there besides. Who saves to ckpt.tmp and renames it is followed by the file's inode.
 
-Anything else passes untouched. So does a save in the middle of an update as far as the registry goes: it is looked at, not registered.
+Anything else passes untouched. So does a save in the middle of an update as far as the registry goes: it is looked at, not
+registered.
 """
 from __future__ import annotations
 
@@ -33,12 +34,12 @@ from .stored import Part, State
 # A folder of such a name holds one checkpoint. Others ("out", "best") hold whatever the program puts there, file by file.
 _ONE_CHECKPOINT = re.compile(r"(^|[-_.])(checkpoint|ckpt|step|iter|epoch|global_?step|save|state)s?[-_=.]?\d+$", re.IGNORECASE)
 _ROLES = {abi.ROLE_PARAMETER, abi.ROLE_MOMENT, abi.ROLE_BUFFER, abi.ROLE_EMA}
-_BINDERS = frozenset(("transformers", "accelerate", "diffusers", "peft", "trl", "lightning", "pytorch_lightning", "torch", "__main__"))
 
 
 @dataclasses.dataclass
 class Pending:
-    """A checkpoint that was written and not handed to the library yet. odd: path of a tensor in it that is not finite and no state."""
+    """A checkpoint that was written and not handed to the library yet. odd: path of a tensor in it that is not finite and no
+    state."""
 
     path: str
     step: int
@@ -68,13 +69,13 @@ def _session() -> Any:
     return module.current() if module is not None else None
 
 
-# ---- before ------------------------------------------------------------------------------------------------------------------------
+# ---- before ----------------------------------------------------------------------------------------------------------------------
 
 @guest("saves")
 def _before(thing: Any, target: Any, expand: bool = False) -> Optional[_Save]:
     """None: not ours to look at. Raises SaveWithheld."""
     session = _session()
-    if session is None or session.dead or not session.run or getattr(_inside, "depth", 0) or isinstance(thing, torch.Tensor):
+    if session is None or session.dead or not session.run or getattr(_inside, "depth", False) or isinstance(thing, torch.Tensor):
         return None
     own_thread = threading.get_ident() == session.thread
     if _in_background and not own_thread:
@@ -143,7 +144,8 @@ def _gate(session: Any, step: int, parts: List[Part]) -> Optional[Tuple[Part, st
         tensors.append(memory)
     if not hosted:
         return None
-    sites = [session.names.site(run, part.role, part.module, part.name, tuple(tensor.shape)) for part, tensor in zip(hosted, tensors)]
+    sites = [session.names.site(run, part.role, part.module, part.name, tuple(tensor.shape))
+             for part, tensor in zip(hosted, tensors)]
     table = views.Table(sites)
     table.update(tensors)
     result, error = abi.SaveResult.new(), abi.Error()
@@ -156,7 +158,8 @@ def _gate(session: Any, step: int, parts: List[Part]) -> Optional[Tuple[Part, st
     shape = next((tuple(tensor.shape) for tensor, site in zip(tensors, sites) if site == result.first_site), ())
     index = list(_leaves.unravel(int(result.first_index), shape))
     kind = _leaves.KINDS.get(result.first_kind, "a bad number")
-    return first, f"{_native.text(result.first_tensor)} holds {kind}, first at {index} ({result.bad:,} bad numbers in {result.bad_tensors:,} tensors)"
+    return first, (f"{_native.text(result.first_tensor)} holds {kind}, first at {index} ({result.bad:,} bad numbers in "
+                   f"{result.bad_tensors:,} tensors)")
 
 
 def _withheld(session: Any, step: int, path: Optional[str], bad: Tuple[Part, str]) -> SaveWithheld:
@@ -170,12 +173,14 @@ def _withheld(session: Any, step: int, path: Optional[str], bad: Tuple[Part, str
     return SaveWithheld(text, step=step, rank=session.rank, module=f"{part.module}.{part.name}" if part.module else part.name)
 
 
-# ---- writing -----------------------------------------------------------------------------------------------------------------------
+# ---- writing ---------------------------------------------------------------------------------------------------------------------
 
 @guest("saves")
 def _begin(save: _Save) -> None:
     session = _session()
-    if session is None or not save.registered or save.path is None or _folder_of(save.path) is not None or not os.path.lexists(save.path):
+    if session is None or not save.registered or save.path is None or _folder_of(save.path) is not None:
+        return
+    if not os.path.lexists(save.path):
         return
     for waiting in [one for one in _pending if one.path == save.path]:
         _pending.remove(waiting)  # written over before anybody read it
@@ -195,14 +200,14 @@ def _after(save: _Save, future: Any = None) -> None:
 
 def _guarded(thing: Any, target: Any, original: Callable[[], Any], expand: bool = False, background: bool = False) -> Any:
     global _in_background
-    if not usable("saves") or getattr(_inside, "depth", 0) or _session() is None:
+    if not usable("saves") or getattr(_inside, "depth", False) or _session() is None:
         return original()
     save = _before(thing, target, expand)
     if save is None:
         return original()
     if not expand:
         _begin(save)
-    _inside.depth = 1
+    _inside.depth = True
     if background:
         _in_background += 1
     try:
@@ -212,7 +217,7 @@ def _guarded(thing: Any, target: Any, original: Callable[[], Any], expand: bool 
             _in_background -= 1
         raise
     finally:
-        _inside.depth = 0
+        _inside.depth = False
     future = _future_of(out) if background else None
     if background:
         _when_done(future)
@@ -239,16 +244,16 @@ def _when_done(future: Any) -> None:
         ended(None)
 
 
-# ---- after -------------------------------------------------------------------------------------------------------------------------
+# ---- after -----------------------------------------------------------------------------------------------------------------------
 
 def _folder_of(path: str) -> Optional[str]:
-    """The folder that is one checkpoint with `path` in it; None where `path` stands for itself. A folder that the program works in is
-    none, whatever its name."""
+    """The folder that is one checkpoint with `path` in it; None where `path` stands for itself. A folder that the program works in
+    is none, whatever its name."""
     folder = os.path.dirname(path)
     if not _ONE_CHECKPOINT.search(os.path.basename(folder)):
         return None
     session = _session()
-    places = [os.getcwd(), sys.path[0] if sys.path else "", os.path.abspath(session.folder) if getattr(session, "folder", "") else ""]
+    places = [os.getcwd(), sys.path[0] if sys.path else "", getattr(session, "folder", "")]
     if any(place and os.path.commonpath([os.path.abspath(place), folder]) == folder for place in places):
         return None
     return folder
@@ -291,8 +296,8 @@ def _found_again(waiting: Pending) -> Optional[str]:
 
 @guest("saves")
 def flush(session: Any, last: bool = False) -> None:
-    """Hand what was written to the library, to be read back. Between steps. last: nothing comes after this; wait for asynchronous saves
-    no longer. Cost: nothing where nothing was saved; else a record an item."""
+    """Hand what was written to the library, to be read back. Between steps. last: nothing comes after this; wait for asynchronous
+    saves no longer. Cost: nothing where nothing was saved; else a record an item."""
     if _pending and session.run:
         _hand_over(session, last)
     if session.run:
@@ -300,7 +305,8 @@ def flush(session: Any, last: bool = False) -> None:
 
 
 def _hand_over(session: Any, last: bool) -> None:
-    now, later = [], []
+    now: List[Pending] = []
+    later: List[Pending] = []
     for waiting in _pending:
         (later if waiting.future is not None and not waiting.future.done() and not last else now).append(waiting)
     _pending[:] = later
@@ -322,8 +328,8 @@ def _hand_over(session: Any, last: bool) -> None:
 def _register(session: Any, unit: Pending) -> None:
     found = checkpoints.scan_checkpoint(unit.path) if unit.odd else None
     if found is not None and found.bad:
-        session.coverage.note(f"checkpoint {unit.path}: {found.first_tensor or unit.odd} in it is not finite and no part of the training "
-                              f"state, so nobody vouches for this file")
+        session.coverage.note(f"checkpoint {unit.path}: {found.first_tensor or unit.odd} in it is not finite and no part of the "
+                              f"training state, so nobody vouches for this file")
         return
     try:
         _native.call(_native.lib().fb_run_checkpoint_verify, session.run, _native.path_bytes(unit.path), unit.step)
@@ -360,7 +366,7 @@ def reset() -> None:
     _pending.clear()
 
 
-# ---- the wrappers ------------------------------------------------------------------------------------------------------------------
+# ---- the wrappers ----------------------------------------------------------------------------------------------------------------
 
 def _argument(args: Tuple[Any, ...], kwargs: Any, at: int, name: str) -> Any:
     return args[at] if len(args) > at else kwargs.get(name)
@@ -375,7 +381,8 @@ def _wrap_torch_save(original: Any) -> Any:
 
 def _wrap_save_file(original: Any) -> Any:
     def save_file(*args: Any, **kwargs: Any) -> Any:
-        return _guarded(_argument(args, kwargs, 0, "tensors"), _argument(args, kwargs, 1, "filename"), lambda: original(*args, **kwargs))
+        tensors, path = _argument(args, kwargs, 0, "tensors"), _argument(args, kwargs, 1, "filename")
+        return _guarded(tensors, path, lambda: original(*args, **kwargs))
 
     return save_file
 
@@ -414,7 +421,7 @@ def install(patches: Any) -> None:
         original = module.save_file
         patches.wrap(module, "save_file", _wrap_save_file)
         patches.wrap(module, "save", _wrap_save_bytes)
-        late.rebind(patches, original, module.save_file, _BINDERS)
+        late.rebind(patches, original, module.save_file)
 
     def distributed_there(module: Any) -> None:
         patches.wrap_everywhere(module, "save", _wrap_distributed(False))

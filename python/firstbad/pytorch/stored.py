@@ -1,8 +1,8 @@
 """Is what a program saves a checkpoint, and which tensors in it are its training state.
 
-Tensors are known by their memory: parameters, buffers and moments that the session has names for. Copies (a state_dict moved to the host,
-a gathered shard) are known by name and shape. Everything else in a file (metrics, replay memory, a best loss of Inf) is nobody's state,
-and nothing is refused for it.
+Tensors are known by their memory: parameters, buffers and moments that the session has names for. Copies (a state_dict moved to the
+host, a gathered shard) are known by name and shape. Everything else in a file (metrics, replay memory, a best loss of Inf) is
+nobody's state, and nothing is refused for it.
 """
 from __future__ import annotations
 
@@ -64,13 +64,14 @@ def tensors_in(thing: Any) -> Iterator[Tuple[str, torch.Tensor]]:
 
 
 def expanded(thing: Any) -> Any:
-    """A dict whose values may be Stateful objects, as torch.distributed.checkpoint takes them: those replaced by their state_dict()."""
+    """A dict whose values may be Stateful objects, as torch.distributed.checkpoint takes them: those replaced by their
+    state_dict()."""
     if not isinstance(thing, collections.abc.Mapping):
         return thing
     out = {}
     for key, value in thing.items():
-        is_stateful = callable(getattr(value, "state_dict", None)) and not isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
-        out[key] = value.state_dict() if is_stateful else value
+        known = isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+        out[key] = value.state_dict() if not known and callable(getattr(value, "state_dict", None)) else value
     return out
 
 
