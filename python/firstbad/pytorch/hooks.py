@@ -51,8 +51,8 @@ def install() -> None:
     _wrap_scaler(torch.amp.GradScaler)
     patches.wrap(torch.nn.Module, "compile", _module_compile)
     patches.wrap(torch, "compile", _torch_compile)
-    for name in ("script", "trace"):
-        patches.wrap(torch.jit, name, _without_hooks)
+    patches.wrap(torch.jit, "script", lambda original: _without_hooks(original, 1))
+    patches.wrap(torch.jit, "trace", _without_hooks)
     schedules.install(patches)
     for part in ("labels", "loader", "saves", "loads"):
         module = patch.optional(part, part)
@@ -316,7 +316,7 @@ def _watch_compiled(module: Any) -> None:
     module._compiled_call_impl = call
 
 
-def _without_hooks(original: Any) -> Any:
+def _without_hooks(original: Any, frames: int = 0) -> Any:
     """torch.jit compiles the hooks of a module with it, which ours are not made for."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -326,6 +326,8 @@ def _without_hooks(original: Any) -> Any:
         stop_search()
         for module in taken:
             _unroot(module)
+        if frames:  # it looks names up where it was called from, and counts this call as well
+            kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + frames
         try:
             return original(*args, **kwargs)
         finally:
@@ -528,6 +530,8 @@ def _scale(original: Any) -> Any:
 
 @patch.guest("session")
 def _scaled(scaler: Any, outputs: Any, scaled: Any) -> None:
+    if sessions.current() is None and getattr(scaler, "_enabled", False) and torch.is_grad_enabled():
+        sessions.obtain()  # a program without modules begins here
     session = _scaling(scaler)
     if session is not None:
         session.scaling.scaled(scaler, outputs, scaled)

@@ -89,6 +89,7 @@ class Table:
         for view, site in zip(self.views, sites):
             view.device = -1
             view.site = site
+            view.dtype = abi.F32  # of one that is absent, too
         self._address: List[int] = [0] * self.count
         self._dtype: List[Any] = [None] * self.count
         self._kept: List[Any] = [None] * self.count
