@@ -157,8 +157,14 @@ static void locate_from(trainer *t, const replay_start *start, const fb_verdict 
     }
     words_of(t, verdict, start, headline, next, line);
     if (status == FB_OK && speaks(t, &result, &start->finding)) {
-        located_words words = {headline, next, spread_of(verdict, &start->finding), line, MPI_Wtime() - since};
-        located_print(&result, &start->finding, &words);
+        fb_locate_words words = FB_LOCATE_WORDS_INIT;
+        words.rank = t->rank;
+        words.headline = headline;
+        words.spread = spread_of(verdict, &start->finding);
+        words.next = next;
+        words.case_line = line;
+        words.seconds = MPI_Wtime() - since;
+        located_print(&config, &result, &words);
         /* The folder of the case may be lost; what was found is then still in the ledger. */
         if (fb_run_note_located(t->guard.run, verdict->case_id, result.sentence, &err) != FB_OK)
             fprintf(stderr, "firstbad-gpt: rank %d: %s\n", t->rank, err.message);

@@ -10,15 +10,7 @@ fb_locate_config located_config(const trainer *t, replay *r, const char *folder)
 /* 1: first_bad.json in that folder says that the guard planted the finding. Collective, the same on every rank. */
 int located_planted(const trainer *t, const char *folder);
 
-typedef struct located_words {
-    const char *headline; /* "step 412 was not applied on any of 8 ranks: ..." */
-    const char *next;
-    const char *spread, *case_line; /* parts with a line end between them */
-    double seconds;
-} located_words;
-
-/* The block of docs/gpt.md, on the rank that calls. */
-void located_print(const fb_locate_result *result, const finding *f, const located_words *words);
-const char *located_boundary(int32_t boundary);
+/* The block of docs/gpt.md on stderr, of the rank that calls. */
+void located_print(const fb_locate_config *config, const fb_locate_result *result, const fb_locate_words *words);
 
 #endif

@@ -52,8 +52,12 @@ static int run(trainer *t, captured *c, const fb_bundle *bundle, const fb_replay
         char headline[128];
         snprintf(headline, sizeof headline, "step %lld, replayed from its bundle on %d of %d rank%s", (long long)c->start.step,
                  t->world, c->start.world, c->start.world == 1 ? "" : "s");
-        located_words words = {headline, "", "", wanted->out, MPI_Wtime() - since};
-        located_print(&result, &c->start.finding, &words);
+        fb_locate_words words = FB_LOCATE_WORDS_INIT;
+        words.rank = t->rank;
+        words.headline = headline;
+        words.case_line = wanted->out;
+        words.seconds = MPI_Wtime() - since;
+        located_print(&config, &result, &words);
     }
     fb_locate_release(&result);
     replay_close(&r);

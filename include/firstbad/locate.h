@@ -81,6 +81,8 @@ enum {
  * "gelu", "div", "mul", "add", "sub", "exp", "log", "log1p", "sqrt", "rsqrt", "pow", "sum", "mean", "var", "where", "clamp",
  * "dropout", "embedding", "nll_loss", "all_reduce", "accumulate", ... The cause of a fault is read from it:
  * docs/format/operators.md lists the names that are known and what is known of each. One that is not known is located all the same.
+ * A name as a dispatcher writes it, "aten.div.Tensor", is kept and shown as "div".
+ * `size` may be that of an older header, which ends before `node`.
  */
 typedef struct fb_tape_op {
     uint32_t size;
@@ -96,10 +98,13 @@ typedef struct fb_tape_op {
     const fb_tape_value *outputs; /* what it made */
     uint32_t *output_ids;         /* out: [output_count] their ids; NULL: not wanted */
     const fb_tape_attribute *attributes;
+    /* The autograd node that ran it, where backward is told kernel by kernel: "SqrtBackward0" runs a division, and people look for
+       their square root. NULL: none, as in forward. */
+    const char *node;
 } fb_tape_op;
-#define FB_TAPE_OP_INIT                                                                            \
-    {                                                                                              \
-        sizeof(fb_tape_op), 0, NULL, NULL, NULL, FB_FORWARD, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL \
+#define FB_TAPE_OP_INIT                                                                                  \
+    {                                                                                                    \
+        sizeof(fb_tape_op), 0, NULL, NULL, NULL, FB_FORWARD, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL \
     }
 
 /* A tensor that is there before the step begins. Errors: FB_E_USAGE, FB_E_DTYPE, FB_E_LIMIT, FB_E_NOMEM. */
@@ -269,11 +274,15 @@ typedef struct fb_locate_result {
     /* Whose rows they are: the owner's, where one operator or batch is named that is one rank's; else the finding's rank. */
     int32_t rows_rank;
     uint32_t later; /* operators that may have failed by themselves as well, and come after the origin: not first */
+    char node[64];  /* autograd node that ran the origin, "SqrtBackward0"; "" none. `size` may end before it */
 } fb_locate_result;
 #define FB_LOCATE_RESULT_INIT                                                                                                    \
     {                                                                                                                            \
         sizeof(fb_locate_result), 0, 0, -1, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, {0}, {0}, {0}, {0}, NULL, NULL, \
-            -1, 0                                                                                                                \
+            -1, 0,                                                                                                               \
+        {                                                                                                                        \
+            0                                                                                                                    \
+        }                                                                                                                        \
     }
 
 /**
@@ -286,6 +295,33 @@ typedef struct fb_locate_result {
 FB_API fb_status fb_locate_run(const fb_locate_config *config, fb_locate_result *result, fb_error *err);
 /* Free what a result owns. Accepts NULL and a result that was never filled. */
 FB_API void fb_locate_release(fb_locate_result *result);
+
+/* ---- for people -------------------------------------------------------------------------------------------------------------- */
+
+/* What the trainer knows of the incident and fb_locate_run does not. NULL and 0: the line is left out. */
+typedef struct fb_locate_words {
+    uint32_t size;
+    int32_t rank;          /* that prints it; nothing in the text depends on it */
+    const char *headline;  /* "step 412 was not applied on any of 8 ranks: non-finite gradient on rank 5" */
+    const char *spread;    /* parts with a line end between them: "collective: no", "parameters: no", ... */
+    const char *next;      /* "skipped 1 of at most 3 in a row; training goes on" */
+    const char *case_line; /* parts: the folder, and the command that tells more */
+    double seconds;        /* that locating took */
+} fb_locate_words;
+#define FB_LOCATE_WORDS_INIT                                    \
+    {                                                           \
+        sizeof(fb_locate_words), 0, NULL, NULL, NULL, NULL, 0.0 \
+    }
+
+/**
+ * The message that a trainer prints once: what was first bad, why, how it was shown, how far it spread, what to do, and where the
+ * case lies; a block of lines of at most 100 columns (longer only where a word is), NUL-terminated, without colours.
+ * config, result  those of fb_locate_run. words  NULL: none.
+ * text   NULL, or room for *bytes bytes. bytes  in: that room (ignored where text is NULL); out: what is needed, the NUL included.
+ * Errors: FB_E_USAGE; FB_E_LIMIT (it does not fit: *bytes says how much is needed, and text is ""). No allocation.
+ */
+FB_API fb_status fb_locate_text(const fb_locate_config *config, const fb_locate_result *result, const fb_locate_words *words,
+                                char *text, size_t *bytes, fb_error *err);
 
 #ifdef __cplusplus
 }

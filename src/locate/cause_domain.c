@@ -337,7 +337,10 @@ int fb_domain_of(fb_look *look)
 {
     memset(&look->domain, 0, sizeof look->domain);
     look->domain.input = -1;
-    if (bad_number(look) || of_kind(look, 0) || of_kind(look, 1)) return 1;
+    if (bad_number(look) || of_kind(look, 0) || of_kind(look, 1)) {
+        fb_slope_of(look);
+        return 1;
+    }
     if (look->has_terms && look->terms.zero_times_inf) return found(look, FB_DOMAIN_ZERO_TIMES_INF, 0, look->at, 0.0);
     return beyond(look);
 }

@@ -8,6 +8,7 @@
  *   cause_operand.c  which element of an input an element of the output was made of; which sample it belongs to
  *   cause_terms.c    sums: linear, matmul, sum, norm and their backward forms, term by term in FP64
  *   cause_domain.c   arguments outside of a domain, named
+ *   cause_slope.c    slopes that are infinite, by the autograd node that ran a kernel
  *   cause_inner.c    numbers inside of an operator that leave the format although its result does not
  *   cause_class.c    operators in the loss, the optimizer, the batch: which class the same 0/0 has there
  *   cause_entry.c    where no operator is blamed
@@ -72,12 +73,14 @@ enum {
     FB_DOMAIN_INDEX,       /* no row of that number in the table */
     FB_DOMAIN_NUMBER,      /* the operator was built with a number that is none */
     FB_DOMAIN_BEYOND,      /* finite in mathematics, beyond FP64 as well */
-    FB_DOMAIN_SAME_ROW     /* the deviation of a row in which all are equal, without an epsilon */
+    FB_DOMAIN_SAME_ROW,    /* the deviation of a row in which all are equal, without an epsilon */
+    FB_DOMAIN_SLOPE        /* the slope of what the autograd node stands for is infinite there */
 };
 
 typedef struct fb_domain {
     int32_t what;            /* FB_DOMAIN_* */
     const char *attribute;   /* FB_DOMAIN_NUMBER: its name; never NULL then */
+    const char *of, *point;  /* FB_DOMAIN_SLOPE: of what, and where: "sqrt", "0"; never NULL then */
     int32_t input;           /* whose element it is; -1: none */
     uint64_t at;             /* that element */
     double value, numerator; /* it; and the numerator of a division */
@@ -143,6 +146,8 @@ int fb_text_has(const char *text, const char *word);
 /* ---- operators --------------------------------------------------------------------------------------------------------------- */
 
 int32_t fb_op_kind(const char *op, int32_t *backward);
+/* The name in its one form, "log_softmax", without what says that it is backward. Returns its bytes. */
+size_t fb_op_stem(char *out, size_t room, const char *op, int32_t *backward);
 /* The attribute of that name, else, where name is NULL, the only one. 1: there is one. */
 int fb_op_number(const fb_witness *w, const char *name, double *value);
 
@@ -165,6 +170,8 @@ double fb_terms_value(const fb_terms *terms);
 int fb_terms_of(fb_look *look);
 /* Fill look->domain. 1: something is outside of a domain. */
 int fb_domain_of(fb_look *look);
+/* A division by 0, or 0 to a negative power, within the node of an operator that has no finite slope there: say it of that. */
+void fb_slope_of(fb_look *look);
 /* The operator on one element, out of finite operands; 1: known for this kind, its operands kept. */
 int fb_value_of(const fb_look *look, double *value);
 /* A number inside the operator that the format cannot hold though the result could: its text is added to the explanation. 1: it is

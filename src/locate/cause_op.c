@@ -119,14 +119,16 @@ static const char *after_last(const char *text, const char *mark)
     return text;
 }
 
-/* "LogSoftmaxBackward0" -> "log_softmax_backward": words of an autograd node begin with a capital, or a digit after the last. */
+/* "LogSoftmaxBackward0" -> "log_softmax_backward", "Log1PBackward0" -> "log1p_backward": words of an autograd node begin with a
+ * capital, but
+   not after a digit, and a number follows the last. */
 static size_t snake(char *out, size_t room, const char *name)
 {
     size_t n = 0;
     for (size_t i = 0; name[i] && n + 2 < room; i++) {
         char c = name[i];
         int capital = c >= 'A' && c <= 'Z';
-        if (capital && i > 0 && name[i - 1] != '_') out[n++] = '_';
+        if (capital && i > 0 && name[i - 1] != '_' && !(name[i - 1] >= '0' && name[i - 1] <= '9')) out[n++] = '_';
         out[n++] = capital ? (char)(c - 'A' + 'a') : c;
     }
     while (n > 0 && out[n - 1] >= '0' && out[n - 1] <= '9' && ends_with(out, n - 1, "_backward")) n--;
@@ -134,7 +136,7 @@ static size_t snake(char *out, size_t room, const char *name)
     return n;
 }
 
-int32_t fb_op_kind(const char *op, int32_t *backward)
+size_t fb_op_stem(char *out, size_t room, const char *op, int32_t *backward)
 {
     char name[96];
     const char *from = after_last(after_last(op ? op : "", "::"), "aten.");
@@ -154,8 +156,17 @@ int32_t fb_op_kind(const char *op, int32_t *backward)
     name[n] = '\0';
     from = name;
     while (*from == '_') from++;
+    out[0] = '\0';
+    fb_say(out, room, "%s", from);
+    return strlen(out);
+}
+
+int32_t fb_op_kind(const char *op, int32_t *backward)
+{
+    char name[96];
+    (void)fb_op_stem(name, sizeof name, op, backward);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(names[i].name, from) == 0) return names[i].kind;
+        if (strcmp(names[i].name, name) == 0) return names[i].kind;
     }
     return FB_OP_OTHER;
 }

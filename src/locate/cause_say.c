@@ -5,15 +5,19 @@
 #include "base/json_write.h"
 #include "evidence/site.h"
 #include "locate/cause_inside.h"
+#include "locate/op_title.h"
 
 const char *fb_say_place(char *out, size_t room, const fb_witness_place *place)
 {
     static const char *const when[] = {"",         "before the step",     "in the batch", "forward", "loss",
                                        "backward", "after the reduction", "update",       ""};
     int32_t b = place->boundary;
+    fb_op_title title;
+    fb_op_title_of(&title, place->op, place->node);
     out[0] = '\0';
-    fb_say(out, room, "%s", place->op[0] ? place->op : "an operator");
-    if (b >= FB_FORWARD && b <= FB_UPDATE) fb_say(out, room, " (%s)", when[b]);
+    fb_say(out, room, "%s", title.shown[0] ? title.shown : "an operator");
+    if (b >= FB_FORWARD && b <= FB_UPDATE) fb_say(out, room, " (%s%s%s)", when[b], title.kernel[0] ? ", " : "", title.kernel);
+    else if (title.kernel[0]) fb_say(out, room, " (%s)", title.kernel);
     fb_say(out, room, " in %s", place->module[0] ? place->module : "the root module");
     return out;
 }
@@ -85,6 +89,11 @@ void fb_say_domain(fb_look *look)
             look->cause,
             " the slope of the square root at 0 is infinite: %s, what forward made, is 0, and the gradient %s is divided by it.",
             who, b);
+        break;
+    case FB_DOMAIN_SLOPE:
+        FB_EXPLAIN(look->cause, " the slope of %s at %s is infinite: %s is 0", d->of, d->point, who);
+        if (look->kind == FB_OP_DIV) FB_EXPLAIN(look->cause, ", and %s is divided by it", b);
+        FB_EXPLAIN(look->cause, ".");
         break;
     case FB_DOMAIN_INF_MINUS_INF:
         FB_EXPLAIN(look->cause, " Inf - Inf: %s is %s, and the other operand takes it away.", who, a);

@@ -8,6 +8,7 @@
 #include "locate/cause_inside.h"
 #include "locate/locate_inside.h"
 #include "locate/locate_json.h"
+#include "locate/op_title.h"
 
 static void put(char *to, size_t room, const char *from)
 {
@@ -28,6 +29,7 @@ static void name_place(fb_locate *l, const fb_origin *origin)
         put(r->module, sizeof r->module, fb_row_text(row, of->module));
         put(r->op, sizeof r->op, fb_row_text(row, of->op));
         put(r->source, sizeof r->source, fb_row_text(row, of->source));
+        if (fb_locate_knows_node(r)) put(r->node, sizeof r->node, fb_row_text(row, of->node));
         r->boundary = of->boundary;
         r->micro_step = of->micro_step;
     }
@@ -78,8 +80,10 @@ static void say_origin(const fb_locate *l, const fb_origin *origin, char *out, s
     } else {
         const fb_row_node *of = &row->node[origin->node];
         const char *source = fb_row_text(row, of->source);
-        fb_say(out, room, "%.60s of \"%.120s\" (%s, micro-step %d%s%.160s)", fb_row_text(row, of->op), fb_row_text(row, of->module),
-               fb_boundary_name(of->boundary), of->micro_step, source[0] ? ", " : "", source);
+        char title[136];
+        fb_say(out, room, "%.130s of \"%.120s\" (%s, micro-step %d%s%.160s)",
+               fb_op_title_text(title, sizeof title, fb_row_text(row, of->op), fb_row_text(row, of->node)),
+               fb_row_text(row, of->module), fb_boundary_name(of->boundary), of->micro_step, source[0] ? ", " : "", source);
     }
 }
 
@@ -142,7 +146,10 @@ static void say_later(const fb_locate *l, char *text, size_t room)
     for (uint32_t i = 0; i < said; i++) {
         const fb_row_node *of = &row->node[l->later[i]];
         const char *between = i == 0 ? "" : i + 1 == said && l->result->later == said ? " and " : ", ";
-        fb_say(text, room, "%s%.60s of \"%.80s\"", between, fb_row_text(row, of->op), fb_row_text(row, of->module));
+        char title[136];
+        fb_say(text, room, "%s%.130s of \"%.80s\"", between,
+               fb_op_title_text(title, sizeof title, fb_row_text(row, of->op), fb_row_text(row, of->node)),
+               fb_row_text(row, of->module));
     }
     if (l->result->later > said) fb_say(text, room, " and %u more", l->result->later - said);
     if (said) fb_say(text, room, ".");

@@ -45,6 +45,7 @@ void fb_evidence_link(fb_json *json, const fb_witness_place *place)
 {
     fb_json_object_begin(json);
     key_text(json, "operator", place->entry ? NULL : place->op);
+    key_text(json, "node", place->node);
     fb_json_key_string(json, "module", place->module);
     fb_json_key_string(json, "tensor", place->tensor);
     key_text(json, "source", place->source);

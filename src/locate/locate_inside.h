@@ -14,6 +14,12 @@
 
 enum { FB_DIFFERENCES_MAX = 8 };
 
+/* A caller of an older header has no room for the autograd node. */
+static inline int fb_locate_knows_node(const fb_locate_result *result)
+{
+    return result->size >= offsetof(fb_locate_result, node) + sizeof result->node;
+}
+
 /* An origin after all ranks were heard. */
 typedef struct fb_origin {
     uint32_t node;   /* FB_FLOW_NONE: an entry */

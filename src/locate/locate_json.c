@@ -132,6 +132,7 @@ static void location(fb_json *json, const fb_locate_doc *doc)
     key_known(json, "rank", r->owner, r->owner >= 0);
     fb_json_key_string(json, "module", place->module);
     key_text(json, "operator", place->entry || r->found == FB_LOCATED_ENTRY ? NULL : place->op);
+    key_text(json, "node", r->found == FB_LOCATED_ENTRY ? NULL : place->node);
     fb_json_key_string(json, "tensor", place->tensor);
     key_text(json, "source", place->source);
     if (out && w->bad_index < out->count) {

@@ -39,6 +39,7 @@ enum {
 /* One operator or entry of a chain. Text is never NULL. */
 typedef struct fb_locate_link {
     char op[64], module[128], source[256], tensor[128];
+    char node[64];                /* autograd node that ran it; "" none */
     int32_t boundary, micro_step; /* micro_step -1: unknown */
     int32_t label;                /* FB_LABEL_* of search/bisect.h */
     int32_t entry;                /* 1: no operator */
@@ -68,7 +69,7 @@ typedef struct fb_locate_file {
     /* Where it is. known 0: `location` was null. */
     struct {
         int32_t known, boundary, micro_step, rank, kind;
-        char module[128], op[64], tensor[128], source[256];
+        char module[128], op[64], tensor[128], source[256], node[64];
         int64_t index[FB_DIMS_MAX];
         int32_t ndim; /* of index; 0: unknown */
         uint64_t bad, elements;

@@ -20,6 +20,7 @@ static fb_status link_member(fb_reading *r, const char *key, void *of, int *know
     fb_locate_link *link = of;
     *known = 1;
     if (strcmp(key, "operator") == 0) return fb_locate_take_text(r, key, link->op, sizeof link->op);
+    if (strcmp(key, "node") == 0) return fb_locate_take_text(r, key, link->node, sizeof link->node);
     if (strcmp(key, "module") == 0) return fb_locate_take_text(r, key, link->module, sizeof link->module);
     if (strcmp(key, "tensor") == 0) return fb_locate_take_text(r, key, link->tensor, sizeof link->tensor);
     if (strcmp(key, "source") == 0) return fb_locate_take_text(r, key, link->source, sizeof link->source);
@@ -95,6 +96,7 @@ static fb_status location_member(fb_reading *r, const char *key, void *of, int *
     if (strcmp(key, "rank") == 0) return fb_locate_take_int32(r, key, 0, -1, &f->location.rank);
     if (strcmp(key, "module") == 0) return fb_locate_take_text(r, key, f->location.module, sizeof f->location.module);
     if (strcmp(key, "operator") == 0) return fb_locate_take_text(r, key, f->location.op, sizeof f->location.op);
+    if (strcmp(key, "node") == 0) return fb_locate_take_text(r, key, f->location.node, sizeof f->location.node);
     if (strcmp(key, "tensor") == 0) return fb_locate_take_text(r, key, f->location.tensor, sizeof f->location.tensor);
     if (strcmp(key, "source") == 0) return fb_locate_take_text(r, key, f->location.source, sizeof f->location.source);
     if (strcmp(key, "index") == 0) return fb_locate_take_integers(r, key, f->location.index, FB_DIMS_MAX, &f->location.ndim);

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "locate/grow.h"
+#include "locate/op_title.h"
 
 void fb_row_release(fb_row *row)
 {
@@ -146,15 +147,17 @@ static fb_status add_inputs(fb_row *row, const fb_tape_op *op, fb_error *err)
 
 fb_status fb_row_op(fb_row *row, const fb_tape_op *op, uint32_t *first_id, fb_error *err)
 {
+    char plain[128];
     fb_row_node *node;
     fb_status status = fb_grow(&row->node, &row->node_room, sizeof *row->node, (size_t)row->nodes + 1, err);
     if (status != FB_OK) return status;
     node = &row->node[row->nodes];
     memset(node, 0, sizeof *node);
     if ((status = add_inputs(row, op, err)) != FB_OK) return status;
-    if ((status = fb_names_add(&row->names, op->op, &node->op, err)) != FB_OK) return status;
+    if ((status = fb_names_add(&row->names, fb_op_plain(plain, sizeof plain, op->op), &node->op, err)) != FB_OK) return status;
     if ((status = fb_names_add(&row->names, op->module, &node->module, err)) != FB_OK) return status;
     if ((status = fb_names_add(&row->names, op->source, &node->source, err)) != FB_OK) return status;
+    if ((status = fb_names_add(&row->names, fb_row_node_of(op), &node->node, err)) != FB_OK) return status;
     if ((status = add_attributes(row, node, op, err)) != FB_OK) return status;
     node->boundary = op->boundary;
     node->micro_step = op->micro_step;

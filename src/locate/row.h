@@ -14,7 +14,7 @@
 enum { FB_ROW_TENSORS_MAX = 1 << 24, FB_ROW_EDGES_MAX = 1 << 28 };
 
 typedef struct fb_row_node {
-    uint32_t op, module, source; /* names */
+    uint32_t op, module, source, node; /* names */
     int32_t boundary, micro_step;
     uint32_t flags, token;
     uint32_t first_output, output_count; /* consecutive ids of tensors */
@@ -68,6 +68,12 @@ fb_status fb_row_finish(fb_row *row, fb_error *err);
 /* The boundary that a tensor belongs to: that of its operator; of an entry FB_INPUT or FB_ENTRY. */
 int32_t fb_row_boundary(const fb_row *row, uint32_t tensor);
 const char *fb_row_text(const fb_row *row, uint32_t name);
+
+/* A caller of an older header knows of no node. */
+static inline const char *fb_row_node_of(const fb_tape_op *op)
+{
+    return op->size >= offsetof(fb_tape_op, node) + sizeof op->node ? op->node : NULL;
+}
 
 /* Outputs are an array of structs as large as their caller knows them. */
 static inline const fb_tape_value *fb_row_output(const fb_tape_op *op, uint32_t i)

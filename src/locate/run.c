@@ -10,7 +10,7 @@ enum { TIMES = 3, TIMES_MAX = 1000, ROWS_MAX = 1 << 20 };
 static fb_status refuse(const fb_locate_config *config, const fb_locate_result *result, fb_error *err)
 {
     if (!config || !result) return fb_fail(err, FB_E_USAGE, "locate: an argument is NULL");
-    if (config->size < sizeof *config || result->size < sizeof *result)
+    if (config->size < sizeof *config || result->size < offsetof(fb_locate_result, node))
         return fb_fail(err, FB_E_USAGE, "locate: sizes are %u and %u; use FB_LOCATE_CONFIG_INIT and FB_LOCATE_RESULT_INIT",
                        config->size, result->size);
     if (config->world < 1 || config->rank < 0 || config->rank >= config->world)
@@ -98,7 +98,8 @@ fb_status fb_locate_run(const fb_locate_config *given, fb_locate_result *result,
     if (status == FB_OK && l) {
         memcpy(&config, given, sizeof config);
         if (config.parts == 0) config.parts = FB_LOCATE_ALL;
-        memcpy(result, &empty, sizeof empty);
+        empty.size = result->size;
+        memcpy(result, &empty, result->size < sizeof empty ? result->size : sizeof empty);
         l->config = &config;
         l->result = result;
         if (config.world == 1) l->ranks.world = 1;

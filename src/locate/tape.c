@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "firstbad/scan.h"
 #include "locate/grow.h"
+#include "locate/op_title.h"
 #include "locate/values.h"
 
 void fb_tape_init(fb_tape *tape, int32_t mode, fb_row *row, const fb_tape_finding *finding)
@@ -69,7 +70,7 @@ static fb_status check_value(const fb_tape_value *value, fb_error *err)
 static fb_status check_op(const fb_tape *tape, const fb_tape_op *op, fb_error *err)
 {
     const char *name = op->op ? op->op : "";
-    if (op->size < sizeof *op)
+    if (op->size < offsetof(fb_tape_op, node))
         return fb_fail(err, FB_E_USAGE, "tell the tape of \"%s\": size is %u, expected %zu; use FB_TAPE_OP_INIT", name, op->size,
                        sizeof *op);
     if (!op->op || (op->input_count && !op->inputs) || (op->output_count && !op->outputs) ||
@@ -212,8 +213,10 @@ static fb_status hear_value(fb_tape *tape, uint32_t id, const fb_tape_value *val
 static void stray(fb_tape *tape, const char *heard, const char *module)
 {
     const fb_row *row = tape->row;
+    char plain[96];
     if (tape->strayed) return;
     tape->strayed = 1;
+    heard = fb_op_plain(plain, sizeof plain, heard);
     if (row->node && tape->nodes < row->nodes) {
         const fb_row_node *node = &row->node[tape->nodes];
         snprintf(tape->differs, sizeof tape->differs,

@@ -20,6 +20,7 @@ static fb_status place_of(fb_locate *l, uint32_t node, uint32_t tensor, int32_t 
     place->op = fb_strdup(of ? fb_row_text(row, of->op) : "");
     place->module = fb_strdup(of ? fb_row_text(row, of->module) : fb_row_text(row, row->module[tensor]));
     place->source = fb_strdup(of ? fb_row_text(row, of->source) : "");
+    place->node = fb_strdup(of ? fb_row_text(row, of->node) : "");
     place->tensor = fb_strdup(name);
     place->boundary = of ? of->boundary : fb_row_boundary(row, tensor);
     place->micro_step = of ? of->micro_step : -1;
@@ -28,7 +29,7 @@ static fb_status place_of(fb_locate *l, uint32_t node, uint32_t tensor, int32_t 
     place->flags = of ? of->flags : row->flags[tensor];
     place->made = tensor == FB_FLOW_NONE ? FB_WITNESS_NONE : tensor;
     place->reads = FB_WITNESS_NONE;
-    if (place->op && place->module && place->source && place->tensor) return FB_OK;
+    if (place->op && place->module && place->source && place->node && place->tensor) return FB_OK;
     return fb_fail(err, FB_E_NOMEM, "keep the witness: no memory for names");
 }
 
@@ -37,6 +38,7 @@ static void release_place(fb_witness_place *place)
     fb_free(place->op);
     fb_free(place->module);
     fb_free(place->source);
+    fb_free(place->node);
     fb_free(place->tensor);
 }
 

@@ -26,6 +26,7 @@ typedef struct fb_witness_tensor {
 /* An operator by its names, for chains and intervals. */
 typedef struct fb_witness_place {
     char *op, *module, *source; /* never NULL; "" unknown */
+    char *node;                 /* autograd node that ran it, "SqrtBackward0"; NULL or "": none */
     char *tensor;               /* what it made that is bad, or the entry's name */
     int32_t boundary, micro_step;
     int32_t label; /* FB_LABEL_* of search/bisect.h */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "locate/op_title.h"
 #include "policy/gate.h"
 #include "report/inside.h"
 #include "report/say.h"
@@ -49,7 +50,8 @@ static void add_named(sentence *out, const char *module, const char *name)
 
 static void add_place(sentence *out, const fb_place *place)
 {
-    add_named(out, place->module, place->entry ? place->tensor : place->op);
+    char title[136];
+    add_named(out, place->module, place->entry ? place->tensor : fb_op_title_text(title, sizeof title, place->op, place->node));
 }
 
 static void add_finding(sentence *out, const fb_rec_finding *finding)
@@ -89,12 +91,12 @@ static void place_of_operator(sentence *out, const fb_report *report, const fb_t
                        : strcmp(direction, "backward") == 0 ? "backward pass"
                                                             : direction;
     int after_reduction = place.boundary == FB_REDUCED_GRAD && strcmp(direction, "update") == 0;
-    char name[NAME_SHOWN + 4];
+    char name[NAME_SHOWN + 4], title[136];
     int32_t rank = told->file.location.rank;
     int of_batch = told->of != told->explains;
     add_when(out, report, told->file.step, place.micro_step);
     if (of_batch) add(out, " the batch of rank %d was bad, and", report->findings[told->of].rec.rank);
-    add(out, " %s", clipped(place.op, name));
+    add(out, " %s", clipped(fb_op_title_text(title, sizeof title, place.op, place.node), name));
     if (after_reduction) add(out, " after the reduction%s", place.module[0] ? ", in" : "");
     else if (part[0]) add(out, " in the %s%s", part, place.module[0] ? " of" : "");
     else if (place.module[0]) add(out, " in");

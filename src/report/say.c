@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "evidence/site.h"
+#include "locate/op_title.h"
 #include "report/inside.h"
 #include "search/minimise.h"
 
@@ -55,15 +56,16 @@ void fb_why_samples(fb_phrase *phrase, const int64_t *ids, uint64_t kept, uint64
 
 fb_place fb_place_of(const fb_locate_link *link)
 {
-    fb_place place = {link->op, link->module, link->tensor, link->source, link->boundary, link->micro_step, link->entry};
+    fb_place place = {link->op,       link->module,     link->tensor, link->source,
+                      link->boundary, link->micro_step, link->entry,  link->node};
     return place;
 }
 
 fb_place fb_place_of_origin(const fb_told *told)
 {
     const fb_locate_file *file = &told->file;
-    fb_place place = {file->location.op,       file->location.module,     file->location.tensor,    file->location.source,
-                      file->location.boundary, file->location.micro_step, file->location.op[0] == 0};
+    fb_place place = {file->location.op,       file->location.module,     file->location.tensor,     file->location.source,
+                      file->location.boundary, file->location.micro_step, file->location.op[0] == 0, file->location.node};
     return place;
 }
 
@@ -92,7 +94,8 @@ const char *fb_direction_name(const fb_place *place)
 
 void fb_why_place(fb_phrase *phrase, const fb_place *place)
 {
-    const char *name = place->entry ? place->tensor : place->op;
+    char title[136];
+    const char *name = place->entry ? place->tensor : fb_op_title_text(title, sizeof title, place->op, place->node);
     if (!place->module[0] && !name[0]) fb_phrase_add(phrase, "a place without a name");
     else fb_phrase_add(phrase, "%s%s%s", place->module, place->module[0] && name[0] ? " " : "", name);
 }

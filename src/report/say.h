@@ -23,6 +23,7 @@ typedef struct fb_place {
     const char *op, *module, *tensor, *source;
     int32_t boundary, micro_step; /* micro_step -1: unknown */
     int32_t entry;                /* 1: no operator */
+    const char *node;             /* autograd node that ran it; "" none */
 } fb_place;
 fb_place fb_place_of(const fb_locate_link *link);
 fb_place fb_place_of_origin(const fb_told *told);

@@ -55,6 +55,7 @@ void fb_json_operator(fb_json *json, const fb_report *report, const fb_report_fi
     const fb_told *told = named(report, finding);
     fb_phrase why = {"", 0};
     fb_json_text_or_null(json, "operator", told ? told->file.location.op : "");
+    fb_json_text_or_null(json, "operator_node", told ? told->file.location.node : "");
     fb_json_key_string(json, "operator_module", told ? told->file.location.module : NULL);
     if (!told && report->located && report->located->place && report->located->found != FB_LOCATED_OPERATOR)
         fb_why_location(report, &why);
@@ -72,6 +73,7 @@ static const char *label_name(int32_t label)
 static void place_members(fb_json *json, const fb_place *place)
 {
     fb_json_text_or_null(json, "operator", place->entry ? "" : place->op);
+    fb_json_text_or_null(json, "node", place->node);
     fb_json_key_string(json, "module", place->module);
     fb_json_key_string(json, "tensor", place->tensor);
     fb_json_text_or_null(json, "source", place->source);
