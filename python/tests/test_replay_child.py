@@ -156,3 +156,53 @@ def test_encode__refuses_what_nobody_wrote_like_this():
         encode._operator("os.system.x; import os")
     for value in (1, 1.5, float("inf"), None, "a", True, (1, [2, {"k": torch.float16}]), torch.device("cpu"), torch.Size([2]), 1j):
         assert encode.value_of(json.loads(json.dumps(encode.plain(value)))) == value
+
+
+DDP = HEAD + """
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attn, self.fc = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 3)
+        def forward(self, x, pad):
+            h, _ = self.attn(x, x, x, key_padding_mask=pad)  # here
+            return self.fc(h.mean(1))
+    m = nn.parallel.DistributedDataParallel(Net())
+    opt = torch.optim.AdamW(m.parameters(), lr=1e-3)
+    g = torch.Generator().manual_seed(rank)
+    for step in range(4):
+        x, pad, y = torch.randn(4, 6, 8, generator=g), torch.zeros(4, 6, dtype=torch.bool), torch.randint(0, 3, (4,), generator=g)
+        if step == 2 and rank == 1:
+            pad[2] = True
+        opt.zero_grad()
+        F.cross_entropy(m(x, pad), y).backward()
+        opt.step()
+    dist.destroy_process_group()
+"""
+
+
+def test_replay__two_ranks_are_located_and_started_again_by_their_launcher(tmp_path):
+    if not torch.distributed.is_available():
+        pytest.skip("this torch has no torch.distributed")
+    (tmp_path / "train.py").write_text(textwrap.dedent(DDP))
+    ran = run(tmp_path, CLI, "run", "--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
+    assert ran.returncode == 0, ran.stderr
+    where = f"train.py:{textwrap.dedent(DDP).splitlines().index('        h, _ = self.attn(x, x, x, key_padding_mask=pad)  # here') + 1}"
+    case, = tmp_path.glob("firstbad-runs/*/cases/*")
+    told = json.loads((case / "locate.json").read_text())
+    for _ in range(2):
+        assert told["found"] == "operator" and "softmax" in told["location"]["operator"]
+        assert told["location"]["rank"] == 1 and told["location"]["module"] == "attn" and told["location"]["source"] == where
+        assert told["cause"]["class"] == "mask_full_row" and told["replay"]["faithful"] is True
+        other = told["replay"]["other_ranks"]  # where the batch was tried there, it is bad there as well: it is the data
+        assert other["bad"] == other["tried"]
+        assert told["minimise"]["rows_kept"] == [2]
+        if not list(case.glob("replays/*")):
+            asked = run(tmp_path, CLI, "bisect")
+            assert asked.returncode == 1 and "torchrun" in asked.stdout, asked.stdout + asked.stderr
+            told = json.loads((newest(tmp_path) / "locate.json").read_text())
+    asked = run(tmp_path, CLI, "replay")
+    told = json.loads((newest(tmp_path) / "locate.json").read_text())
+    assert asked.returncode == 1 and told["replay"]["other_ranks"] == {"tried": 1, "bad": 1}, asked.stdout + asked.stderr

@@ -66,14 +66,43 @@ class Writer:
         self.handle = ctypes.c_void_p()
 
 
-def command_of_this_process() -> Optional[List[str]]:
-    """The arguments that would start this process again; None where they are not known or mean nothing outside (a spawned child)."""
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
+_LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+
+
+def command_of_this_process(world: int = 1) -> Optional[List[str]]:
+    """The arguments that would start this job again, launcher included; None where they are not known or mean nothing outside (a
+    child that was spawned, one node of several)."""
     words = list(getattr(sys, "orig_argv", None) or ([sys.executable] + sys.argv if sys.argv and os.path.exists(sys.argv[0]) else []))
     if not words or not sys.executable or any(word in ("--multiprocessing-fork", "-i", "-") for word in words):
         return None
     if len(words) == 1 or any("multiprocessing" in word and "spawn" in word for word in words):
         return None
+    if world > 1 and "LOCAL_WORLD_SIZE" in os.environ:
+        return _launcher_command() if os.environ["LOCAL_WORLD_SIZE"] == str(world) else None
     return [sys.executable] + words[1:]
+
+
+def _launcher_command() -> Optional[List[str]]:
+    """What the process above this one was started with, if that is a launcher of ranks."""
+    try:
+        with open(f"/proc/{os.getppid()}/cmdline", "rb") as file:
+            words = [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+    except OSError:
+        return None
+    for i, word in enumerate(words[:4]):
+        name = os.path.basename(word)
+        if name in _LAUNCHERS:
+            return _launcher(name, words[i], words[i + 1:])
+        if word == "-m" and words[i + 1:i + 2] and words[i + 1] in _LAUNCHER_MODULES:
+            return _launcher("torchrun", "", words[i + 2:])
+    return None
+
+
+def _launcher(name: str, path: str, rest: List[str]) -> Optional[List[str]]:
+    beside = os.path.join(os.path.dirname(sys.executable), name)
+    path = path if os.path.isabs(path) and os.path.exists(path) else beside
+    return [path] + rest if os.path.exists(path) else None
 
 
 def write(folder: str, program: Program, names: Any, finding: Any, *, rank: int, world: int, run_id: str, case: str, step: int,
@@ -109,7 +138,7 @@ def write(folder: str, program: Program, names: Any, finding: Any, *, rank: int,
         writer.text("finding.tensor", finding.tensor)
         writer.text("precision", precision)
         writer.text("names", names_text(program, names))
-        command = command_of_this_process()
+        command = command_of_this_process(world)
         promised = bool(text) and writer.complete and command is not None
         if promised and command is not None:
             writer.text("program", text)

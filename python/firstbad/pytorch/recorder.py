@@ -222,8 +222,6 @@ class Recorder:
             for _, root in self.roots:
                 if hasattr(root, "_orig_mod") or hasattr(getattr(root, "module", None), "_orig_mod"):
                     self.differences.append("compiled code ran eagerly")
-                if type(root).__name__ == "DistributedDataParallel":
-                    self.differences.append("gradients were not reduced by DistributedDataParallel")
         if any(getattr(plain, "_compiled_call_impl", None) is not None for _, plain in roots):
             self.differences.append("compiled code ran eagerly")
         return Program(steps, list(self.externals), self.values.count, problems, list(dict.fromkeys(self.differences)),

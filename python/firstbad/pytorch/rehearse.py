@@ -27,6 +27,8 @@ class Rehearsal:
             finding = finding._replace(boundary=abi.LOCAL_GRAD)
         boundary = abi.REDUCED_GRAD if finding.boundary == abi.REDUCED_GRAD else abi.LOCAL_GRAD
         reduce = Reduce(ranks) if boundary == abi.REDUCED_GRAD and ranks.world > 1 else None
+        if reduce is not None:
+            self.differences.append("gradients were averaged over the ranks one by one, not in buckets")
         self.again = Replay(program, names, boundary, reduce, micro=finding.micro)
         self.finding = self._as_named(finding, names)
 

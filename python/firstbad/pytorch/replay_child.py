@@ -21,8 +21,9 @@ from ..errors import LibraryError
 from . import encode, locate
 from .bundle import Bundle
 from .locator import Finding, Group, Located, Locator
-from .program import Program, plain_module
-from .replay import Names, Replay
+from .program import Program, RootCall, plain_module
+from .rehearse import Rehearsal
+from .replay import Names
 
 _asked: Optional[Tuple[abi.ReplayWanted, Bundle]] = None
 _looked = False
@@ -145,10 +146,11 @@ def _load_state(bundle: Bundle, mine: int, roots: Sequence[Tuple[str, torch.nn.M
 def _modes(program: Program) -> None:
     """train() and eval() of every module as they were."""
     for step in program.steps:
-        training = getattr(step, "training", ())
-        modules = list(step.root.modules()) if training else []
-        if len(training) == len(modules):
-            for module, flag in zip(modules, training):
+        if not isinstance(step, RootCall) or not step.training:
+            continue
+        modules = list(plain_module(step.root).modules())
+        if len(step.training) == len(modules):
+            for module, flag in zip(modules, step.training):
                 module.training = bool(flag)
 
 
@@ -176,14 +178,13 @@ def _locate(want: abi.ReplayWanted, bundle: Bundle, mine: int, program: Program)
     known = {id(leaf): tuple(called[f"{i}/{path}"]) for i, (_, root) in enumerate(program.roots)
              for path, leaf in root.named_parameters() if f"{i}/{path}" in called}
     names: Names = locate.names_of(program, known)
-    one = locate.Rehearsal(program, names, ranks, finding)
-    differences = list(program.differences) + ["it ran in another process, on a state that was copied"] * bool(program.differences)
+    one = Rehearsal(program, names, ranks, finding)
+    differences = list(program.differences)
     parts = int(want.parts) or abi.LOCATE_ALL
     if ranks.max_ints is None and ranks.world > 1:
         differences.append("one process played the rank of the finding alone")
         parts &= ~abi.LOCATE_OTHER_RANK
-    shown = one.rehearse()
-    del shown
+    one.rehearse()
     locator = Locator(one.again, program, ranks, one.finding.micro, float(os.environ.get("FIRSTBAD_LOCATE_SECONDS") or 300), one.fill)
     out = _native.text(want.out)
     samples = None
