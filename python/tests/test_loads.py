@@ -1,6 +1,7 @@
 """The gate before a load: what a run knows to be bad is not loaded, what nobody knows passes unread."""
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -167,3 +168,51 @@ def test_loads__a_failure_of_ours_loads_all_the_same(job: Job, tmp_path: Any, mo
     monkeypatch.setattr(loads, "registered", broken)
     assert torch.load(path, weights_only=True)["epoch"] == 3
     assert capsys.readouterr().err.count("made to fail") == 1
+
+
+SCRIPT = """
+import os, torch
+torch.manual_seed(0); torch.set_num_threads(1)
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 12
+    def __getitem__(self, i): return torch.full((3,), float("nan") if os.environ.get("BAD") == str(i) else float(i) / 12)
+model = torch.nn.Linear(3, 1); optimizer = torch.optim.AdamW(model.parameters(), lr=0.1); step = 0
+if os.path.exists("ckpt.pt"):
+    saved = torch.load("ckpt.pt"); step = saved["step"]
+    model.load_state_dict(saved["model"]); optimizer.load_state_dict(saved["optimizer"])
+for x in torch.utils.data.DataLoader(Data(), batch_size=2):
+    optimizer.zero_grad(); model(x).square().mean().backward(); optimizer.step(); step += 1
+    if step % 3 == 0:
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, "ckpt.pt")
+print("ended at", step)
+"""
+
+
+def under_run(tmp_path: Any, *options: str, **environment: str) -> Any:
+    """The script above under the real `firstbad run`; the records of that run."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    tool = os.path.join(os.environ["FIRSTBAD_BUILD"], "firstbad")
+    package = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "firstbad")
+    done = subprocess.run([tool, "run", *options, "--", sys.executable, "train.py"], cwd=tmp_path, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, env=dict(os.environ, FIRSTBAD_PYTHON=package, **environment))
+    assert done.returncode == 0, done.stderr
+    rows = subprocess.run([tool, "export", "--jsonl", "-"], cwd=tmp_path, stdout=subprocess.PIPE, check=True, text=True).stdout
+    return done, [json.loads(line) for line in rows.splitlines()]
+
+
+def test_loads__a_script_that_never_heard_of_us_saves_is_resumed_and_leaves_a_sample_out(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.delenv("FIRSTBAD_DIR", raising=False)
+    done, rows = under_run(tmp_path)
+    assert "ended at 6" in done.stdout and "firstbad" not in done.stderr, done.stderr
+    assert checkpoints.latest_committed(tmp_path) == str(tmp_path / "ckpt.pt")
+    steps = [row for row in rows if row["table"] == "steps"]
+    assert [step["sample_ids"] for step in steps] == [[2 * i, 2 * i + 1] for i in range(6)]
+    assert len({step["batch_fingerprint"] for step in steps}) == 6
+    done, rows = under_run(tmp_path, BAD="7")
+    steps = [row for row in rows if row["table"] == "steps"]
+    assert "ended at 12" in done.stdout and steps[0]["step"] == 6 and steps[0]["checkpoint_parent"] == 5
+    bad = next(row for row in rows if row["table"] == "findings" and row["boundary"] == "input")
+    assert (bad["step"], bad["tensor"], bad["index_in_shape"]) == (9, "input", [1, 0])
+    done, rows = under_run(tmp_path, "--leave-out", "a1-000009", BAD="7")
+    assert "ended at 18" in done.stdout and not [row for row in rows if row["table"] == "findings"]
+    assert [row["sample_ids"] for row in rows if row["table"] == "steps"][3] == [6, 6]

@@ -25,9 +25,9 @@ import torch
 from .. import _abi as abi
 from .. import _native
 from ..errors import LibraryError
-from . import anomalies, labels, loader, randomness
+from . import anomalies, labels, loader
 from .anomalies import Evidence
-from .batch import IDS, LABELS, POSITIONS, Field, fields_of, fingerprint, innermost, rng_hash
+from .batch import IDS, LABELS, POSITIONS, Field, fields_of, fingerprint, innermost
 from .patch import guest
 
 SITES_MAX = 512
@@ -44,7 +44,6 @@ class InputGate(labels.Watcher):
         if getattr(session, "checkpoint_parent", None) is None:
             session.checkpoint_parent = _parent_of_what_was_loaded()
         self.batch_id: Optional[int] = None  # running number of the batch that a DataLoader gave last
-        self.rng: Optional[int] = None  # hash of the random streams before the first root forward of the update
         self.samples: Dict[int, List[int]] = {}  # micro -> dataset index of each row, where known
         self.fields: Dict[int, List[Field]] = {}  # micro -> fields, of all roots
         self.roots: Dict[int, List[str]] = {}  # micro -> class names of the roots
@@ -71,10 +70,8 @@ class InputGate(labels.Watcher):
         """
         update = self.session.update
         self.micro = micro = int(update.micro) if update is not None else 0
-        if not self.fields:
-            if update is None or not getattr(update, "open", False):
-                self._flush_saves()
-            self.rng = rng_hash(randomness.capture())
+        if not self.fields and (update is None or not getattr(update, "open", False)):
+            self._flush_saves()
         fields = [field for field in fields_of(root, args, kwargs, micro) if _storage(field.tensor) not in self._outputs]
         self.fields.setdefault(micro, []).extend(fields)
         self.roots.setdefault(micro, []).append(type(innermost(root)).__name__)

@@ -3,6 +3,13 @@
 torch.load, safetensors (safe_open, torch.load_file) and torch.distributed.checkpoint.load are wrapped. A path that no run ever
 registered passes unread and costs a look at three folders. One that is registered goes through fb_ckpt_may_load: committed passes,
 quarantined is refused, and a suspect is read first. The step of what was loaded becomes `checkpoint_parent` of the run that begins.
+
+Resuming from what is known to be good, in a plain script and with the Trainer of transformers:
+
+    path = firstbad.latest_committed("checkpoints")          # LibraryError, code E_NOTFOUND: nothing to resume from yet
+    state = torch.load(path)
+
+    trainer.train(resume_from_checkpoint=firstbad.latest_committed("output"))
 """
 from __future__ import annotations
 

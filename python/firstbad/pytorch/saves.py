@@ -60,6 +60,7 @@ class _Save:
 
 
 _pending: List[Pending] = []
+_handed_over = 0  # to the library, whose verdicts are polled from then on
 _inside = threading.local()
 _in_background = 0  # asynchronous saves that run; their threads call the wrapped functions too
 
@@ -80,8 +81,11 @@ def _before(thing: Any, target: Any, expand: bool = False) -> Optional[_Save]:
     own_thread = threading.get_ident() == session.thread
     if _in_background and not own_thread:
         return None
+    whole = stored.expanded(thing) if expand else thing
+    if next(stored.tensors_in(whole), None) is None:
+        return None
     state = State(session)
-    parts = state.parts(stored.expanded(thing) if expand else thing)
+    parts = state.parts(whole)
     if not stored.is_checkpoint(thing, parts, state):
         return None
     between = own_thread and session.between()
@@ -300,7 +304,7 @@ def flush(session: Any, last: bool = False) -> None:
     saves no longer. Cost: nothing where nothing was saved; else a record an item."""
     if _pending and session.run:
         _hand_over(session, last)
-    if session.run:
+    if _handed_over and session.run:
         _tell_verdicts(session)
 
 
@@ -331,7 +335,9 @@ def _register(session: Any, unit: Pending) -> None:
         session.coverage.note(f"checkpoint {unit.path}: {found.first_tensor or unit.odd} in it is not finite and no part of the "
                               f"training state, so nobody vouches for this file")
         return
+    global _handed_over
     try:
+        _handed_over += 1
         _native.call(_native.lib().fb_run_checkpoint_verify, session.run, _native.path_bytes(unit.path), unit.step)
     except LibraryError as why:
         session.coverage.note(f"checkpoint {unit.path} stays suspect: {why.sentence}")
