@@ -88,7 +88,7 @@ def _before(thing: Any, target: Any, expand: bool = False) -> Optional[_Save]:
     parts = state.parts(whole)
     if not stored.is_checkpoint(thing, parts, state):
         return None
-    between = own_thread and session.between()
+    between = own_thread and not _others_would_wait(session) and session.between()
     step = max(0, int(session.number) - 1)
     path = _path_of(target)
     judged = [part for part in parts if part.role in _ROLES and not part.constant]
@@ -97,6 +97,12 @@ def _before(thing: Any, target: Any, expand: bool = False) -> Optional[_Save]:
         raise _withheld(session, step, path, bad)
     odd = stored.first_odd(parts)
     return _Save(path, step, odd.path if odd is not None else "", between and path is not None)
+
+
+def _others_would_wait(session: Any) -> bool:
+    """Ending this update takes a vote, and a rank that saves alone must not begin one."""
+    update = session.update
+    return getattr(session, "world", 1) > 1 and update is not None and getattr(update, "proposed", False)
 
 
 def _observes(session: Any) -> bool:
