@@ -68,7 +68,7 @@ static void test_cause__operators_are_known_by_all_their_names(void **state)
                  {"linear_backward", FB_OP_LINEAR, 1},
                  {"NllLossBackward0", FB_OP_NLL, 1},
                  {"c10d::allreduce_", FB_OP_COLLECTIVE, 0},
-                 {"Log1PBackward0", FB_OP_OTHER, 1},
+                 {"Log1PBackward0", FB_OP_LOG1P, 1},
                  {"my_kernel", FB_OP_OTHER, 0},
                  {"", FB_OP_OTHER, 0}};
     (void)state;

@@ -1,10 +1,11 @@
 /*
- * test_layout: sizes and offsets of the open structs of firstbad.h, and the values of its constants. A caller compiled against one
- * header meets a library built from another, and files outlive both; a field that moves or a constant that is renumbered turns
- * their numbers into others without a word. A new field goes to the end of a struct that starts with its size; when a number here
- * has to change otherwise, FB_ABI_VERSION goes up. The numbers are those of a 64-bit platform.
+ * test_layout: sizes and offsets of the open structs of firstbad.h, and of those of locate.h that have grown, and the values of its
+ * constants. A caller compiled against one header meets a library built from another, and files outlive both; a field that moves or
+ * a constant that is renumbered turns their numbers into others without a word. A new field goes to the end of a struct that starts
+ * with its size; when a number here has to change otherwise, FB_ABI_VERSION goes up. The numbers are those of a 64-bit platform.
  */
 #include "firstbad/firstbad.h"
+#include "firstbad/locate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -300,6 +301,36 @@ static void test_layout__save_result_is_328_bytes(void **state)
     FIELD(fb_save_result, first_tensor, 72);
 }
 
+static void test_layout__tape_op_is_96_bytes(void **state)
+{
+    (void)state;
+    SIZE(fb_tape_op, 96);
+    FIELD(fb_tape_op, op, 8);
+    FIELD(fb_tape_op, inputs, 56);
+    FIELD(fb_tape_op, attributes, 80);
+    FIELD(fb_tape_op, node, 88);
+}
+
+static void test_layout__locate_result_is_1816_bytes(void **state)
+{
+    (void)state;
+    SIZE(fb_locate_result, 1816);
+    FIELD(fb_locate_result, nanoseconds, 72);
+    FIELD(fb_locate_result, module, 80);
+    FIELD(fb_locate_result, sentence, 704);
+    FIELD(fb_locate_result, rows, 1728);
+    FIELD(fb_locate_result, later, 1748);
+    FIELD(fb_locate_result, node, 1752);
+}
+
+static void test_layout__locate_words_is_48_bytes(void **state)
+{
+    (void)state;
+    SIZE(fb_locate_words, 48);
+    FIELD(fb_locate_words, headline, 8);
+    FIELD(fb_locate_words, seconds, 40);
+}
+
 static void test_layout__constants_are_never_renumbered(void **state)
 {
     (void)state;
@@ -496,6 +527,9 @@ int main(void)
         cmocka_unit_test(test_layout__step_result_is_24_bytes),
         cmocka_unit_test(test_layout__checkpoint_result_is_4944_bytes),
         cmocka_unit_test(test_layout__save_result_is_328_bytes),
+        cmocka_unit_test(test_layout__tape_op_is_96_bytes),
+        cmocka_unit_test(test_layout__locate_result_is_1816_bytes),
+        cmocka_unit_test(test_layout__locate_words_is_48_bytes),
         cmocka_unit_test(test_layout__constants_are_never_renumbered),
         cmocka_unit_test(test_layout__initialisers_set_the_size),
         cmocka_unit_test(test_layout__initialisers_put_each_default_into_its_field),
