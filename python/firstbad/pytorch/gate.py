@@ -207,9 +207,17 @@ class Gate:
         _native.call(lib.fb_step_check, session.run, boundary, table.array, table.count)
         if alone:  # nothing reduces them: what was looked at is what the optimizer gets
             _native.call(lib.fb_step_looked, session.run, abi.REDUCED_GRAD, table.array, table.count)
+        elif session.ranks.sharded:
+            self._local_only()
         device_losses = [loss for loss in update.losses if not loss.told and loss.tensor.device.type != "cpu"]
         if elsewhere or device_losses:
             self._look_elsewhere(update, boundary, [(gradients[i], table.views[i].site) for i in elsewhere], device_losses)
+
+    @patch.guest("ddp")
+    def _local_only(self) -> None:
+        ddp = patch.optional("ddp", "ddp")
+        if ddp is not None:
+            ddp.local_only(self.session)
 
     def _look_elsewhere(self, update: Update, boundary: int, gradients: List[Tuple[Any, int]], losses: List[Loss]) -> None:
         device = patch.optional("device", "device")
@@ -255,11 +263,11 @@ class Gate:
     def withhold(self, update: Update) -> None:
         """Nothing of this update is to be applied."""
         update.skipped = True
-        self._buffers_back()
+        self._buffers_back(update)
 
     @patch.guest("buffers")
-    def _buffers_back(self) -> None:
-        self.session.buffers.put_back()
+    def _buffers_back(self, update: Update) -> None:
+        self.session.buffers.put_back(update.calls.before())
 
     # ---- afterwards ------------------------------------------------------------------------------------------------------------------
 
@@ -278,8 +286,8 @@ class Gate:
     @patch.guest("locate")
     def _locate(self, update: Update, verdict: abi.Verdict) -> Any:
         locate = patch.optional("locate", "locate")
-        if locate is None or self.session.recorder is None:
-            return None
+        if locate is None or self.session.recorder is None or self.session.inside is not None:
+            return None  # a forward that did not return cannot be replayed; what it was refused for is known
         return locate.incident(self.session, update, verdict)
 
     def check_update(self, period: int = 0) -> None:

@@ -54,7 +54,7 @@ def install() -> None:
     patches.wrap(torch.jit, "script", lambda original: _without_hooks(original, 1))
     patches.wrap(torch.jit, "trace", _without_hooks)
     schedules.install(patches)
-    for part in ("labels", "loader", "saves", "loads"):
+    for part in ("ranks", "labels", "loader", "saves", "loads"):
         module = patch.optional(part, part)
         if module is not None and hasattr(module, "install"):
             _install_part(part, module, patches)
@@ -86,9 +86,11 @@ def uninstall() -> None:
 # ---- roots -----------------------------------------------------------------------------------------------------------------------
 
 
-def search() -> None:
-    """Look at every module call for roots, until enough updates have passed."""
-    global _search
+def search(updates: Optional[int] = None) -> None:
+    """Look at every module call for roots, until some updates more than `updates` have passed (None: as long as it was said before)."""
+    global _search, _searched_until
+    if updates is not None:
+        _searched_until = updates + SEARCH_UPDATES
     if _search is None and not _compiled and patch.usable("session"):
         _search = torch_module.register_module_forward_pre_hook(_found)
 

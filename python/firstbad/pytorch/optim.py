@@ -29,6 +29,7 @@ class Optimizers:
         self.stepping: Optional[Any] = None
         self._hidden: List[Tuple[torch.Tensor, torch.Tensor]] = []
         self._stranger: Optional[state.Held] = None
+        self._before: Optional[state.Held] = None  # of one that changes its state before its closure is called
         self._closure_calls = 0
         self._in_closure = False
         self._held: List[state.Held] = []
@@ -59,6 +60,8 @@ class Optimizers:
         try:
             if callable(closure):
                 self._closure_calls = 0
+                # It writes into its state before it calls the closure.
+                self._before = self._keep(optimizer) if _evaluates_again(optimizer) else None
                 wrapped = self._wrap(optimizer, closure)
                 if len(args) > 1 and args[1] is closure:
                     return (args[0], wrapped) + tuple(args[2:]), kwargs
@@ -108,7 +111,7 @@ class Optimizers:
             return
         self._lines[id(optimizer)] = source.caller()
         if update.skipped:
-            self._stranger = None if _is_torchs(optimizer) else self._keep(optimizer)
+            self._stranger = None if _is_torchs(optimizer) else self._before or self._keep(optimizer)
             self._hide(optimizer)
         elif not update.applied:
             if (self._wants_hold(update) or _evaluates_again(optimizer)) and self._hold(optimizer):
@@ -122,7 +125,7 @@ class Optimizers:
         """The post-hook. Raises Halted for an update that was held back."""
         if self.stepping is not optimizer:
             return
-        self.stepping = None
+        self.stepping = self._before = None
         self._in_closure = False
         self._unhide()
         update = self.session.update
@@ -208,7 +211,7 @@ class Optimizers:
         if size > state.HOLD_BYTES_MAX or (session.world == 1 and 4 * size > _memory_free()):
             session.coverage.note(f"no update was held back: a copy of {size >> 20} MiB of state was too much")
             return False
-        self._held.append(state.Held(optimizer))
+        self._held.append(self._before or state.Held(optimizer))
         return True
 
     def settle_proposal(self) -> None:

@@ -110,6 +110,8 @@ def block(session: Any, update: Any, verdict: abi.Verdict, found: Optional[Dict[
         if session.world > 1:
             first += f", rank {rank}"
         lines.append(_row("first bad", first))
+    for index, evidence in enumerate(getattr(update, "findings", ())):
+        lines.append(_row("what" if index == 0 else "", str(getattr(evidence, "text", evidence))))
     for index, part in enumerate(said.spread.splitlines()):
         lines.append(_row("spread" if index == 0 else "", part))
     lines.append(_row("next", said.next))

@@ -27,6 +27,7 @@ from .. import _abi as abi
 from .. import _native
 from ..errors import Halted, LibraryError
 from . import patch, state, untouched, views
+from .calls import Call
 from .coverage import Coverage
 from .gate import Gate
 from .names import Names, clean, unwrapped
@@ -36,7 +37,7 @@ from .scaler import Scalers
 from .update import Loss, Update
 
 LOSS_ELEMENTS_MAX = 1
-ROOT_CALLS_MAX = 1024  # forwards without a backward that one update remembers
+ROOT_CALLS_MAX = 256  # forwards without a backward that one update remembers
 
 _current: Optional["Session"] = None
 _closed_pid: Optional[int] = None  # a forked child of a process that had a session
@@ -65,6 +66,14 @@ def close() -> None:
     session, _current = _current, None
     if session is not None:
         session.close()
+        _look_for_roots(0)
+
+
+def _look_for_roots(until: int) -> None:
+    """Module calls are looked at again."""
+    hooks = sys.modules.get(f"{__package__}.hooks")
+    if hooks is not None and hooks.installed():
+        hooks.search(until)
 
 
 def _in_worker() -> bool:
@@ -228,6 +237,8 @@ class Session:
     def stop(self, why: str) -> None:
         """We failed: what is open is given up, nothing is guarded from here on, and coverage says so."""
         self.coverage.note(f"nothing is guarded from step {self.number} on: {why}")
+        if self.ranks is not None:
+            self.ranks.leave(why)
         self._release()
 
     def _release(self) -> None:
@@ -277,8 +288,9 @@ class Session:
             self._open_run()
             update.number = self.number
         self._refresh_names()
+        self._prepare_ranks()
         optimizers = known_optimizers.alive()
-        self.owned.refresh(self.run, self.names, optimizers, self.buffers)
+        self.owned.refresh(self.run, self.names, optimizers)
         step = abi.Step.new(step=update.number, micro_steps=0)
         if update.fingerprint is not None:
             step.known |= abi.KNOWN_BATCH_FINGERPRINT
@@ -301,6 +313,8 @@ class Session:
             known = [int(sample) for sample in samples if sample is not None]
             numbers = (ctypes.c_int64 * len(known))(*known)
             step.sample_ids, step.sample_count = numbers, len(known)
+        if self.inputs is not None:
+            self.inputs.before_step()
         lib = _native.lib()
         _native.call(lib.fb_step_begin, self.run, ctypes.byref(step))
         update.open = True
@@ -367,10 +381,13 @@ class Session:
         elif update is not None and update.forward_failed:
             self.give_up("a forward of this update raised an exception, and the program went on")
             update = None
-        if not any(root is known for known in self.roots):
-            self._meet(root)
+        elif update is not None and update.backwards == 0 and update.calls.held and self._leads_nowhere(update):
+            self._restart(update)
         if update is None:
             update = self._begin()
+        if not any(root is known for known in self.roots):
+            update.met.append(root)
+            self._meet(root)
         if update.backward_since_forward:
             self._next_micro(update)
         self.inside = root
@@ -382,9 +399,26 @@ class Session:
             update.fingerprint = fingerprint
         if samples is not None:
             update.samples = list(update.samples or []) + list(samples)
-        kept = self._enter_buffers(root)
-        self._record_enter(root, name, args, kwargs, kept)
+        kept = self._enter_buffers(root, update)
+        update.calls.held.append(Call(kept))
+        self._record_enter(root, name, args, kwargs, [(live, copy) for live, copy, _ in kept.values()])
         return True
+
+    @staticmethod
+    def _leads_nowhere(update: Update) -> bool:
+        """No forward so far can be part of an update: its graph is gone. Or there are so many that keeping them would cost memory."""
+        return update.calls.prune() == 0 or len(update.calls.held) >= ROOT_CALLS_MAX
+
+    def _restart(self, update: Update) -> None:
+        """The update begins with the forward that comes now: those before were none of its."""
+        if len(update.calls.held) >= ROOT_CALLS_MAX:
+            self.coverage.note(f"more than {ROOT_CALLS_MAX} forwards without a backward: the first of them are not recorded")
+        self._forget_parts()
+        update.calls.forget()
+        self.roots = [root for root in self.roots if not any(root is met for met in update.met)]
+        update.met.clear()
+        update.roots.clear()
+        update.samples = update.fingerprint = None
 
     def _meet(self, root: Any) -> None:
         self.roots.append(root)
@@ -404,9 +438,11 @@ class Session:
         result: Tuple[Optional[int], Any] = self.inputs.enter(root, name, args, kwargs)
         return result
 
-    @patch.guest("buffers", ())
-    def _enter_buffers(self, root: Any) -> Any:
-        return self.buffers.enter(root) if isinstance(root, torch.nn.Module) else []
+    @patch.guest("buffers", {})
+    def _enter_buffers(self, root: Any, update: Update) -> Any:
+        if not isinstance(root, torch.nn.Module):
+            return {}
+        return self.buffers.enter(root, update.calls.before() if update.backwards else {})
 
     @patch.guest("tail")
     def _record_enter(self, root: Any, name: str, args: Any, kwargs: Any, kept: Any) -> None:
@@ -423,7 +459,23 @@ class Session:
                 self.update.forward_failed = True
             self._lost(sys.exc_info()[1])
             return
+        if self.update is not None and self.update.backwards == 0:
+            self._returned(self.update, outputs)
+        if self.inputs is not None:
+            self.inputs.left(outputs)
         self._record_exit(outputs)
+
+    def input_fault(self, _evidence: Any) -> None:
+        """torch is about to refuse an id of the batch, and the finding is told: where nobody else has a say, the case is opened now, since
+        the forward that runs will not come back. Raises Halted."""
+        update = self.update
+        if update is not None and update.open and update.verdict is None and self.world == 1:
+            self.gates.decide(update)
+
+    @patch.guest("buffers")
+    def _returned(self, update: Update, outputs: Any) -> None:
+        if update.calls.held:
+            update.calls.held[-1].returned(outputs)
 
     @patch.guest("tail")
     def _record_exit(self, outputs: Any) -> None:
@@ -442,6 +494,12 @@ class Session:
         if update.open:
             _native.call(_native.lib().fb_step_micro, self.run, update.micro)
         self._next_micro_of_ranks()
+
+    @patch.guest("ddp")
+    def _prepare_ranks(self) -> None:
+        ddp = sys.modules.get(__package__ + ".ddp")
+        if ddp is not None:
+            ddp.prepare(self)
 
     @patch.guest("ddp")
     def _next_micro_of_ranks(self) -> None:
@@ -471,6 +529,8 @@ class Session:
             self.end_update()
             update = None
         update = self.need_step()
+        if self.inputs is not None:
+            self.inputs.in_step()
         self.in_backward += 1
         losses = self._losses(update, tensors, grad_tensors)
         self._record_backward(tensors, grad_tensors, kwargs, losses)
@@ -532,6 +592,8 @@ class Session:
             self.skips += int(update.skipped)
         if update.skipped:
             self.owned.mark()
+        if update.backwards and not update.roots:
+            _look_for_roots(self.updates)
         self._forget(update)
 
     def _end_step(self, update: Update) -> None:
@@ -557,16 +619,19 @@ class Session:
     def _forget(self, update: Update) -> None:
         if patch.usable("buffers"):
             roots = [root for root in self.roots if id(root) in update.roots and isinstance(root, torch.nn.Module)]
-            if self.buffers.learn(roots) and update.skipped:
+            if self.buffers.learn(roots, update.calls.before()) and update.skipped:
                 self.coverage.note("buffers above 64 MiB that forward changed were not put back in the first updates")
-            self.buffers.forget()
+        self._forget_parts()
+        update.calls.forget()
+        update.losses.clear()
+        update.scaled.clear()
+        update.stale.clear()
+
+    def _forget_parts(self) -> None:
         if self.recorder is not None:
             self.recorder.drop()
         if self.inputs is not None and patch.usable("inputs"):
             self._forget_inputs()
-        update.losses.clear()
-        update.scaled.clear()
-        update.stale.clear()
 
     @patch.guest("inputs")
     def _forget_inputs(self) -> None:

@@ -10,6 +10,7 @@ import torch
 from .. import _abi as abi
 from .. import _native
 from . import views
+from .calls import Snapshot
 from .names import Names
 
 BUFFERS_FIRST_MAX = 64 << 20  # bytes of buffers that are copied before it is known which of them forward changes
@@ -26,54 +27,40 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 class Buffers:
-    """Copies of buffers from before the first forward of an update.
+    """Copies of buffers from before the forwards of an update.
 
     Which buffers forward changes is learnt in the first updates, by comparing all of them with their copies: batch norm moves its
-    statistics without raising their version. From then on only those are copied. Cost: one copy of them an update.
+    statistics without raising their version. From then on only those are copied. Cost: one copy of them a forward, until the first
+    backward of the update.
     """
 
     def __init__(self) -> None:
         self.moved: Dict[int, "weakref.ref[torch.Tensor]"] = {}
-        self.copies: Dict[int, Tuple[torch.Tensor, torch.Tensor, int]] = {}  # id -> (live, copy, version)
-        self.fresh: List[Tuple[torch.Tensor, torch.Tensor]] = []
-        self._pool: Dict[int, torch.Tensor] = {}
         self._seen: Dict[int, int] = {}  # id(root) -> updates in which it was looked at whole
         self._left: List[Tuple[torch.Tensor, int]] = []  # too large to be copied: (live, version)
 
-    def enter(self, root: torch.nn.Module) -> List[Tuple[torch.Tensor, torch.Tensor]]:
-        """Before a forward of `root`: (live, copy) of what it is known to change, or may change."""
-        out = []
+    def enter(self, root: torch.nn.Module, known: Snapshot) -> Snapshot:
+        """Before a forward of `root`: copies of what it is known to change, or may change. known: those that are there already, and
+        count because a backward of this update came after them."""
+        out: Snapshot = {}
         learning = self._seen.get(id(root), 0) < LEARN_UPDATES
+        if not learning and not self.moved:
+            return out
         room = BUFFERS_FIRST_MAX
         for buffer in root.buffers():
             key = id(buffer)
-            known = self.copies.get(key)
-            if known is not None and known[0] is buffer:
-                out.append((buffer, known[1]))
-                continue
             moved = key in self.moved and self.moved[key]() is buffer
-            if buffer.is_meta or not (moved or learning):
+            if key in known or buffer.is_meta or not (moved or learning):
                 continue
             room -= buffer.numel() * buffer.element_size()
             if room < 0 and not moved:
                 self._left.append((buffer, buffer._version))
                 continue
-            copy = self._copy(buffer)
-            self.copies[key] = (buffer, copy, buffer._version)
-            out.append((buffer, copy))
+            with torch.no_grad():
+                out[key] = (buffer, buffer.detach().clone(), buffer._version)
         return out
 
-    def _copy(self, buffer: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            held = self._pool.get(id(buffer))
-            if held is not None and held.shape == buffer.shape and held.dtype == buffer.dtype and held.device == buffer.device:
-                held.copy_(buffer)
-                return held
-            held = buffer.detach().clone()
-            self._pool[id(buffer)] = held
-            return held
-
-    def learn(self, roots: Sequence[torch.nn.Module]) -> bool:
+    def learn(self, roots: Sequence[torch.nn.Module], before: Snapshot) -> bool:
         """At the end of an update: which buffers did forward change? True: one changed that was too large to be copied."""
         learning = False
         for root in roots:
@@ -81,35 +68,25 @@ class Buffers:
             if seen < LEARN_UPDATES:
                 self._seen[id(root)] = seen + 1
                 learning = True
-        if not learning:
-            return False
-        for key, (live, copy, version) in self.copies.items():
-            if key not in self.moved and (live._version != version or not same_bits(live, copy)):
-                self.moved[key] = weakref.ref(live)
         missed = False
-        for live, version in self._left:
-            if live._version != version:
-                self.moved[id(live)] = weakref.ref(live)
-                missed = True
+        if learning:
+            for key, (live, copy, version) in before.items():
+                if key not in self.moved and (live._version != version or not same_bits(live, copy)):
+                    self.moved[key] = weakref.ref(live)
+            for live, version in self._left:
+                if live._version != version:
+                    self.moved[id(live)] = weakref.ref(live)
+                    missed = True
+        self._left.clear()
         return missed
 
-    def put_back(self) -> None:
+    @staticmethod
+    def put_back(before: Snapshot) -> None:
         """Every buffer is what it was before the update's first forward."""
         with torch.no_grad():
-            for live, copy, version in self.copies.values():
+            for live, copy, version in before.values():
                 if live._version != version or not same_bits(live, copy):
                     live.copy_(copy)
-
-    def forget(self) -> None:
-        """The update is over."""
-        self.copies.clear()
-        self._left.clear()
-        for key in [key for key in self._pool if key not in self.moved]:
-            del self._pool[key]
-
-    def moves(self, buffer: torch.Tensor) -> bool:
-        """Does forward change it, as far as is known?"""
-        return id(buffer) in self.moved or id(buffer) in self.copies
 
 
 # ---- the owned state -------------------------------------------------------------------------------------------------------------
@@ -127,7 +104,8 @@ def moments(optimizer: Any) -> List[Tuple[torch.Tensor, str, torch.Tensor]]:
 
 
 class Owned:
-    """Parameters, moments and buffers, as fb_run_own is told: the memory that a withheld update must leave alone."""
+    """Parameters and moments, as fb_run_own is told: the memory that a withheld update must leave alone, and that no bad number may be
+    in before it. Buffers are neither: forward moves some of them, and masks of -Inf are others."""
 
     def __init__(self) -> None:
         self.rows: List[Tuple[int, Any, torch.Tensor]] = []  # (role, place, tensor); kept alive while the library may read them
@@ -137,7 +115,7 @@ class Owned:
         self.size = 0  # bytes
         self.watch = False  # an update was withheld, and the state must still be what it was
 
-    def _gather(self, names: Names, optimizers: Sequence[Any], buffers: Buffers) -> List[Tuple[int, Any, torch.Tensor]]:
+    def _gather(self, names: Names, optimizers: Sequence[Any]) -> List[Tuple[int, Any, torch.Tensor]]:
         rows: List[Tuple[int, Any, torch.Tensor]] = []
         seen = set()
         for optimizer in optimizers:
@@ -152,19 +130,15 @@ class Owned:
                 if place is not None:
                     role = abi.ROLE_MOMENT if tensor.dtype in views.FLOATS and tensor.numel() > 1 else abi.ROLE_COUNTER
                     rows.append((role, (place.module, f"{place.name}.{key}"), tensor))
-        for buffer, module, name, _ in names.buffers.values():
-            # What forward moves is no state that a withheld update leaves alone: it is put back, and compared there.
-            if buffer.dtype in views.FLOATS and not buffers.moves(buffer):
-                rows.append((abi.ROLE_BUFFER, (module, name), buffer))
         return [row for row in rows if _in_host_memory(row[2])]
 
-    def refresh(self, run: Any, names: Names, optimizers: Sequence[Any], buffers: Buffers) -> None:
+    def refresh(self, run: Any, names: Names, optimizers: Sequence[Any]) -> None:
         """Between steps: tell the library where the state is, where that changed. Cost: a look at each address.
 
         After a withheld update nobody may have touched the state. What the program itself wrote since (a checkpoint that it loaded)
         is seen by the versions of the tensors, and is no fault: it is owned anew, and the proof of that skip is given up.
         """
-        rows = self._gather(names, optimizers, buffers)
+        rows = self._gather(names, optimizers)
         addresses = [(tensor.data_ptr(), tensor.numel()) for _, _, tensor in rows]
         if self.table is not None and addresses == self._addresses and not (self.watch and self._touched()):
             self.watch = False

@@ -5,6 +5,7 @@ import dataclasses
 from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from .. import _abi as abi
+from .calls import Calls
 
 
 @dataclasses.dataclass
@@ -36,7 +37,9 @@ class Update:
     program: Any = None
     located: Any = None
 
+    calls: Calls = dataclasses.field(default_factory=Calls)
     roots: List[int] = dataclasses.field(default_factory=list)  # ids of the roots that ran, in order, each once
+    met: List[Any] = dataclasses.field(default_factory=list)  # roots that ran for the first time
     open: bool = False  # fb_step_begin was called
     applied: bool = False  # fb_step_apply let it through
     proposed: bool = False  # its result lies in the place of the state, and was not voted on yet
