@@ -2,26 +2,28 @@
 
 Every level is True, False, or None (not asked). Rules:
 
-detected   the tool speaks of a fault in the step of the truth, and in no step before. A peer speaks when it ends the run with its own
-           message, or leaves the update out (GradScaler); a script that dies of its fault by itself has not been told of it by a tool.
-stopped    parameters and optimizer state after the step are those before it, bit by bit, on every rank, and no buffer has become bad:
-           digests of the bench (inject/observer.py). Not asked where the script dies or skips by itself.
+detected   the tool speaks of a fault in the step of the truth, and in no step before. A peer speaks when it ends the run with its
+           own message, or leaves the update out (GradScaler); a script that dies of its fault by itself has not been told of it
+           by a tool.
+stopped    parameters and optimizer state after the step are those before it, bit by bit, on every rank, and no buffer has become
+           bad: digests of the bench (inject/observer.py). Not asked where the script dies or skips by itself.
 rank       asked where one rank of several brought it. A peer names it when it ends that rank and no other.
 module     path below the root. A peer names it when its last line names it (DebugUnderflowOverflow).
-operator   by docs/format/operators.md's reading of names, forward or backward form alike: SoftmaxBackward0 counts for softmax. Asked
-           where an operator is to blame. Where none is (a bad batch, bad state), `entry` is asked instead: the tool says so and
-           names where.
-line       file and line of the call. A peer names it when the innermost frame of the traceback that it prints lies there (anomaly mode:
-           of forward's traceback).
+operator   by docs/format/operators.md's reading of names, forward or backward form alike: SoftmaxBackward0 counts for softmax.
+           Asked where an operator is to blame. Where none is (a bad batch, bad state), `entry` is asked instead: the tool says so
+           and names where.
+line       file and line of the call. A peer names it when the innermost frame of the traceback that it prints lies there (anomaly
+           mode: of forward's traceback).
 cause      one of the classes that the truth takes.
 samples    of the data set, exactly those.
 
-wrong      claims that are not so: of firstbad a name, line, rank or entry that is not the truth, a cause called certain that is not
-           among those of the truth, an interval or a set without the truth. Of a peer: an operator, a module or a line that is not the
-           truth; its sentence ("returned nan values") is true, but leads elsewhere.
+wrong      claims that are not so: of firstbad a name, line, rank or entry that is not the truth, a cause called certain that is
+           not among those of the truth, an interval or a set without the truth. Of a peer: an operator, a module or a line that
+           is not the truth; its sentence ("returned nan values") is true, but leads elsewhere.
 within     nobody is named, and the truth is among the places that are left.
 alarm      of a healthy script: anything said or stopped; of firstbad also output that differs from the plain run's.
 """
+
 from __future__ import annotations
 
 import os
@@ -33,8 +35,12 @@ from runs import Seen, states
 from truth import Case, normal
 
 LEVELS = ["detected", "stopped", "rank", "module", "operator", "entry", "line", "cause", "samples"]
-ENDED = {"anomaly": "returned nan values", "clip": "non-finite, so it cannot be clipped", "loss": "stopping training",
-         "duo": "DebugUnderflowOverflow: inf/nan detected"}
+ENDED = {
+    "anomaly": "returned nan values",
+    "clip": "non-finite, so it cannot be clipped",
+    "loss": "stopping training",
+    "duo": "DebugUnderflowOverflow: inf/nan detected",
+}
 
 
 @dataclass
@@ -57,9 +63,17 @@ def asked(case: Case) -> Dict[str, Optional[bool]]:
     levels: Dict[str, Optional[bool]] = {level: None for level in LEVELS}
     if case.kind == "healthy":
         return levels
-    for level, wanted in (("detected", True), ("stopped", not case.raises and not case.handled), ("rank", case.rank is not None),
-                          ("module", bool(case.module) and not case.entry), ("operator", bool(case.operator)), ("entry", bool(case.entry)),
-                          ("line", bool(case.lines or case.source_in)), ("cause", bool(case.cause)), ("samples", bool(case.samples))):
+    for level, wanted in (
+        ("detected", True),
+        ("stopped", not case.raises and not case.handled),
+        ("rank", case.rank is not None),
+        ("module", bool(case.module) and not case.entry),
+        ("operator", bool(case.operator)),
+        ("entry", bool(case.entry)),
+        ("line", bool(case.lines or case.source_in)),
+        ("cause", bool(case.cause)),
+        ("samples", bool(case.samples)),
+    ):
         levels[level] = False if wanted else None
     if case.kind == "finite":
         levels["stopped"] = None
@@ -72,7 +86,7 @@ def stopped(case: Case, seen: Seen) -> bool:
         return False
     for rank in seen.ranks:
         looks = states(seen, rank, case.count_by)
-        at = case.step * (1 if case.count_by == "step" else case.per_step)
+        at = case.number * (1 if case.count_by == "step" else case.per_step)
         after = at + (1 if case.count_by == "step" else case.per_step)
         if at >= len(looks):
             continue
@@ -84,8 +98,10 @@ def stopped(case: Case, seen: Seen) -> bool:
 
 
 def died_at(case: Case, tool: str, seen: Seen) -> Optional[int]:
-    """The step in which the process ended, by the observer's count. DebugUnderflowOverflow raises in forward, before the step counts."""
-    counts = [sum(event["kind"] == case.count_by for event in story["events"]) for story in seen.ranks.values() if story.get("error")]
+    """The step in which the process ended. DebugUnderflowOverflow raises in forward, before the observer has counted the step."""
+    counts = [
+        sum(event["kind"] == case.count_by for event in story["events"]) for story in seen.ranks.values() if story.get("error")
+    ]
     if not counts:
         return None
     per = 1 if case.count_by == "step" else case.per_step
@@ -94,7 +110,8 @@ def died_at(case: Case, tool: str, seen: Seen) -> Optional[int]:
 
 # The tools that people use today.
 
-def peer(case: Case, tool: str, seen: Seen, plain: Seen) -> Score:
+
+def peer(case: Case, tool: str, seen: Seen) -> Score:
     """A peer of inject/observer.py, or plain: the script with what it brings itself (GradScaler, a trainer's defaults)."""
     score = Score(asked(case))
     errors = {rank: story["error"] for rank, story in seen.ranks.items() if story.get("error")}
@@ -112,7 +129,7 @@ def peer(case: Case, tool: str, seen: Seen, plain: Seen) -> Score:
     if not spoke:
         return score
     at = died_at(case, tool, seen)
-    levels["detected"] = at == case.step or at in case.steps_too
+    levels["detected"] = at == case.number or at in case.steps_too
     if not levels["detected"]:
         score.wrong.append(f"step {at}")
         return score
@@ -165,7 +182,8 @@ def _debug_underflow_overflow(case: Case, out: str, score: Score) -> None:
 
 # firstbad.
 
-def firstbad(case: Case, seen: Seen, plain: Seen) -> Score:
+
+def firstbad(case: Case, seen: Seen, plain: Optional[Seen]) -> Score:
     score = Score(asked(case))
     why, levels = seen.why or {}, score.levels
     if not seen.end or not seen.end.get("guarded"):
@@ -176,7 +194,7 @@ def firstbad(case: Case, seen: Seen, plain: Seen) -> Score:
         first = why.get("first_bad") or {}
         if why.get("status") != "clean":
             score.alarm = f"step {first.get('step')}: {first.get('tensor')}"
-        elif seen.code != plain.code or _lines(seen.out) != _lines(plain.out):
+        elif plain and (seen.code != plain.code or _lines(seen.out) != _lines(plain.out)):
             score.alarm = "the output differs"
         return score
     if levels["stopped"] is not None:
@@ -184,13 +202,16 @@ def firstbad(case: Case, seen: Seen, plain: Seen) -> Score:
     if why.get("status") not in ("case", "undecided"):
         return score
     first, place, cause = why.get("first_bad") or {}, why.get("location") or {}, why.get("cause") or {}
-    step = first.get("step")
+    step = first.get("step") if first.get("step") is not None else (why.get("case") or {}).get("step")
     levels["detected"] = step == case.step or step in case.steps_too
     if not levels["detected"]:
         score.wrong.append(f"step {step}")
     origin = place.get("origin") or {}
+    if not place and case.entry:  # nothing was replayed, and nothing need be: the finding itself says what was bad
+        place, origin = {"found": "entry"}, {key: first.get(key) for key in ("module", "tensor", "boundary", "rank")}
     named = place.get("found") in ("operator", "entry") and not place.get("doubt")
-    score.said = f"{place.get('found')}: {origin.get('module')!r} {origin.get('operator') or origin.get('tensor')} {origin.get('node') or ''} {origin.get('source')} {cause.get('class')}"
+    what = " ".join(str(origin.get(key)) for key in ("module", "operator", "node", "tensor", "source"))
+    score.said = f"{place.get('found')}: {what} {cause.get('class')}"
     if case.kind == "finite":
         return score
     if levels["rank"] is not None:
@@ -198,6 +219,13 @@ def firstbad(case: Case, seen: Seen, plain: Seen) -> Score:
         levels["rank"] = rank == case.rank
         if not levels["rank"]:
             score.wrong.append(f"rank {rank}")
+    members = place.get("candidates") or []
+    if place.get("found") == "set" and members and all(_holds(case, member) and _at_place(case, member) for member in members):
+        named, place, origin = (
+            True,
+            {"found": "operator"},
+            members[0],
+        )  # several operators fail by themselves, and each of them is true
     if named and _is_true(case, place, origin, score):
         pass
     elif place.get("found") in ("interval", "set"):
@@ -213,18 +241,26 @@ def _is_true(case: Case, place: Dict[str, Any], origin: Dict[str, Any], score: S
     levels = score.levels
     if case.entry:
         right = place["found"] == "entry" and origin.get("boundary") == case.entry
-        right = right and (not case.module or origin.get("module") in case.module) and (not case.tensor or origin.get("tensor") in case.tensor)
+        right = (
+            right
+            and (not case.module or origin.get("module") in case.module)
+            and (not case.tensor or origin.get("tensor") in case.tensor)
+        )
         levels["entry"] = right
         if not right:
             score.wrong.append(f"{place['found']} {origin.get('module')} {origin.get('tensor') or origin.get('operator')}")
         return right
     names = {normal(origin.get("operator") or ""), normal(origin.get("node") or "")}
-    for level, right in (("operator", place["found"] == "operator" and bool(names & {normal(name) for name in case.operator})),
-                         ("module", origin.get("module") in case.module)):
+    for level, right in (
+        ("operator", place["found"] == "operator" and bool(names & {normal(name) for name in case.operator})),
+        ("module", origin.get("module") in case.module),
+    ):
         if levels[level] is not None:
             levels[level] = right
             if not right:
-                score.wrong.append(f"{level} {origin.get('module') if level == 'module' else origin.get('operator') or place['found']}")
+                score.wrong.append(
+                    f"{level} {origin.get('module') if level == 'module' else origin.get('operator') or place['found']}"
+                )
     source = origin.get("source")
     if levels["line"] is not None:
         levels["line"] = bool(source) and case.is_place(*_split(source))
@@ -240,7 +276,13 @@ def _is_true(case: Case, place: Dict[str, Any], origin: Dict[str, Any], score: S
 def _holds(case: Case, place: Dict[str, Any]) -> bool:
     if case.entry:
         return place.get("boundary") == case.entry
-    return normal(place.get("operator") or "") in {normal(name) for name in case.operator} and (not case.module or place.get("module") in case.module)
+    return normal(place.get("operator") or "") in {normal(name) for name in case.operator} and (
+        not case.module or place.get("module") in case.module
+    )
+
+
+def _at_place(case: Case, place: Dict[str, Any]) -> bool:
+    return not (case.lines or case.source_in) or (bool(place.get("source")) and case.is_place(*_split(place["source"])))
 
 
 def _cause(case: Case, why: Dict[str, Any], cause: Dict[str, Any], score: Score) -> None:
@@ -262,4 +304,6 @@ def _split(source: str) -> Any:
 
 def _lines(text: str) -> List[str]:
     """What the script said, in an order that does not depend on which rank was faster; times are left out."""
-    return sorted(re.sub(r"'train_(runtime|samples_per_second|steps_per_second)': '?[0-9.e+-]+'?", "", line) for line in text.split("\n"))
+    return sorted(
+        re.sub(r"'train_(runtime|samples_per_second|steps_per_second)': '?[0-9.e+-]+'?", "", line) for line in text.split("\n")
+    )

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """The fault benchmark: training scripts that know nothing of firstbad, under firstbad and under what people use today.
 
-    run.py [--python PYTHON] [--firstbad PATH] [--tools firstbad,plain,...] [--json FILE] [--markdown FILE] [--verbose] [part of a name ...]
+    run.py [--python PYTHON] [--firstbad PATH] [--tools firstbad,plain,...] [--json FILE] [--markdown FILE] [--verbose]
+           [part of a name ...]
 
 Each script runs as a process of its own under each tool, two at a time. judge.py says by which rules it is scored; the truth is in
 truth.toml, and oracle.py holds it against PyTorch alone. Exit code 0 when firstbad claimed nothing that is not so, raised no false
 alarm, and detected at least as many faults as each peer; 1 otherwise; 2 for wrong use.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -22,27 +24,48 @@ import runs
 from truth import HERE, Case, load
 
 ROOT = os.path.dirname(os.path.dirname(HERE))
-NAMES = {"firstbad": "firstbad run", "anomaly": "detect_anomaly", "duo": "DebugUnderflowOverflow", "clip": "error_if_nonfinite", "loss": "isfinite(loss)",
-         "plain": "script alone"}
+NAMES = {
+    "firstbad": "firstbad run",
+    "anomaly": "detect_anomaly",
+    "duo": "DebugUnderflowOverflow",
+    "clip": "error_if_nonfinite",
+    "loss": "isfinite(loss)",
+    "plain": "script alone",
+}
 MARKS = ("<!-- faults: begin, written by bench/faults/run.py --markdown -->", "<!-- faults: end -->")
 
 
 def one(case: Case, options: argparse.Namespace) -> Dict[str, Any]:
-    """Every tool on one case, one after the other; the plain run is first, since others are compared with it."""
+    """Every tool on one case, one after the other; the plain run is first, since healthy ones are compared with it."""
     if case.needs and not runs.has(options.python, case.needs):
         return {"case": case.name, "skipped": f"{case.needs} is not installed"}
     row: Dict[str, Any] = {"case": case.name, "kind": case.kind, "tools": {}}
-    plain = runs.start(case, "plain", options.python, options.firstbad, options.package)
+    plain = None
+    if case.kind == "healthy" or "plain" in options.tools:
+        plain = runs.start(case, "plain", options.python, options.firstbad, options.package)
     for tool in options.tools:
         if tool == "duo" and not options.transformers:
             continue
-        seen = plain if tool == "plain" else runs.start(case, tool, options.python, options.firstbad, options.package)
-        score = judge.firstbad(case, seen, plain) if tool == "firstbad" else judge.peer(case, tool, seen, plain)
-        row["tools"][tool] = {"levels": score.levels, "wrong": score.wrong, "within": score.within, "alarm": score.alarm, "said": score.said,
-                              "exact": score.exact, "seconds": seen.seconds, "ratio": seen.seconds / plain.seconds, "exit": seen.code}
+        seen = plain if plain and tool == "plain" else runs.start(case, tool, options.python, options.firstbad, options.package)
+        score = judge.firstbad(case, seen, plain) if tool == "firstbad" else judge.peer(case, tool, seen)
+        row["tools"][tool] = {
+            "levels": score.levels,
+            "wrong": score.wrong,
+            "within": score.within,
+            "alarm": score.alarm,
+            "said": score.said,
+            "exact": score.exact,
+            "seconds": seen.seconds,
+            "ratio": seen.seconds / plain.seconds if plain else None,
+            "exit": seen.code,
+        }
         if options.verbose and (score.wrong or score.alarm or (tool == "firstbad" and not score.exact)):
             missing = [level for level, value in score.levels.items() if value is False]
-            print(f"{case.name} {tool}: missing {missing} wrong {score.wrong} alarm {score.alarm} said {score.said}", file=sys.stderr, flush=True)
+            print(
+                f"{case.name} {tool}: missing {missing} wrong {score.wrong} alarm {score.alarm} said {score.said}",
+                file=sys.stderr,
+                flush=True,
+            )
     return row
 
 
@@ -58,17 +81,50 @@ def table(rows: List[Dict[str, Any]], tools: List[str]) -> List[List[str]]:
         values = [value for value in values if value is not None]
         return f"{sum(values)} of {len(values)}" if values else "-"
 
-    words = {"detected": "detected, in its step", "stopped": "stopped, the state unchanged", "rank": "rank", "module": "module", "operator": "operator",
-             "entry": "a bad batch or state is named", "line": "source line", "cause": "class of the cause", "samples": "samples"}
+    words = {
+        "detected": "detected, in its step",
+        "stopped": "stopped, the state unchanged",
+        "rank": "rank",
+        "module": "module",
+        "operator": "operator",
+        "entry": "a bad batch or state is named",
+        "line": "source line",
+        "cause": "class of the cause",
+        "samples": "samples",
+    }
     for level in judge.LEVELS:
         lines.append([words[level], *[count(tool, faults, level) for tool in tools]])
-    lines.append(["all that was asked", *[str(sum(row["tools"][tool]["exact"] for row in faults if tool in row["tools"])) for tool in tools]])
-    lines.append(["not named, among what is left", *[str(sum(row["tools"][tool]["within"] for row in faults if tool in row["tools"])) for tool in tools]])
-    lines.append(["scripts with a claim that is not so", *[str(sum(bool(row["tools"][tool]["wrong"]) for row in faults if tool in row["tools"])) for tool in tools]])
+    lines.append(
+        ["all that was asked", *[str(sum(row["tools"][tool]["exact"] for row in faults if tool in row["tools"])) for tool in tools]]
+    )
+    lines.append(
+        [
+            "not named, among what is left",
+            *[str(sum(row["tools"][tool]["within"] for row in faults if tool in row["tools"])) for tool in tools],
+        ]
+    )
+    lines.append(
+        [
+            "scripts with a claim that is not so",
+            *[str(sum(bool(row["tools"][tool]["wrong"]) for row in faults if tool in row["tools"])) for tool in tools],
+        ]
+    )
     lines.append(["faults that stay finite, detected", *[count(tool, finite, "detected") for tool in tools]])
-    lines.append(["false alarms, of healthy scripts", *[f"{sum(bool(row['tools'][tool]['alarm']) for row in healthy if tool in row['tools'])} of {len(healthy)}" for tool in tools]])
-    lines.append(["time of the process, healthy, to plain",
-                  *[_ratio([row["tools"][tool]["ratio"] for row in healthy if tool in row["tools"]]) for tool in tools]])
+    lines.append(
+        [
+            "false alarms, of healthy scripts",
+            *[
+                f"{sum(bool(row['tools'][tool]['alarm']) for row in healthy if tool in row['tools'])} of {len(healthy)}"
+                for tool in tools
+            ],
+        ]
+    )
+    lines.append(
+        [
+            "time of the process, healthy, to plain",
+            *[_ratio([row["tools"][tool]["ratio"] for row in healthy if tool in row["tools"]]) for tool in tools],
+        ]
+    )
     return lines
 
 
@@ -78,7 +134,10 @@ def _ratio(values: List[float]) -> str:
 
 def text(lines: List[List[str]]) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.ljust(width) if at == 0 else cell.rjust(width) for at, (cell, width) in enumerate(zip(line, widths))) for line in lines)
+    return "\n".join(
+        "  ".join(cell.ljust(width) if at == 0 else cell.rjust(width) for at, (cell, width) in enumerate(zip(line, widths)))
+        for line in lines
+    )
 
 
 def markdown(lines: List[List[str]], rows: List[Dict[str, Any]]) -> str:
@@ -99,8 +158,12 @@ def write_markdown(path: str, what: str) -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch (default: this one)")
-    parser.add_argument("--firstbad", default=os.path.join(os.environ.get("FIRSTBAD_BUILD", os.path.join(ROOT, "build")), "firstbad"))
-    parser.add_argument("--package", default=os.path.join(ROOT, "python", "firstbad"), help="the Python package that the tool attaches")
+    parser.add_argument(
+        "--firstbad", default=os.path.join(os.environ.get("FIRSTBAD_BUILD", os.path.join(ROOT, "build")), "firstbad")
+    )
+    parser.add_argument(
+        "--package", default=os.path.join(ROOT, "python", "firstbad"), help="the Python package that the tool attaches"
+    )
     parser.add_argument("--tools", default="firstbad,anomaly,duo,clip,loss,plain", type=lambda words: words.split(","))
     parser.add_argument("--json", metavar="FILE", help="every answer, as JSON")
     parser.add_argument("--markdown", metavar="FILE", help="put the table between the marks in this file")
@@ -145,7 +208,9 @@ def verdict(rows: List[Dict[str, Any]], tools: List[str]) -> int:
         return 0
     faults = [row for row in rows if row["kind"] == "fault"]
     found = {tool: sum(bool(row["tools"].get(tool, {}).get("levels", {}).get("detected")) for row in faults) for tool in tools}
-    wrong = sum(bool(row["tools"]["firstbad"]["wrong"]) for row in faults) + sum(bool(row["tools"]["firstbad"]["alarm"]) for row in rows)
+    wrong = sum(bool(row["tools"]["firstbad"]["wrong"]) for row in faults) + sum(
+        bool(row["tools"]["firstbad"]["alarm"]) for row in rows
+    )
     return 1 if wrong or any(found[tool] > found["firstbad"] for tool in tools) else 0
 
 

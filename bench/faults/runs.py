@@ -1,4 +1,5 @@
 """One script under one tool: started as a process of its own, and what was seen of it."""
+
 from __future__ import annotations
 
 import glob
@@ -45,16 +46,35 @@ def start(case: Case, tool: str, python: str, firstbad: str, package: str, text:
             file.write(case.text if text is None else text)
         command = [python, script]
         if case.ranks > 1:
-            command = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(case.ranks), "--master-port", str(_port()), script]
-        env = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.path.join(HERE, "inject"), FAULTBENCH_OUT=os.path.join(folder, "seen"),
-                   FAULTBENCH_SCRIPT=script, FAULTBENCH_MODE="plain" if tool == "firstbad" else tool, HF_HUB_OFFLINE="1", PYTHONHASHSEED="0")
+            command = [
+                python,
+                "-m",
+                "torch.distributed.run",
+                "--nproc-per-node",
+                str(case.ranks),
+                "--master-port",
+                str(_port()),
+                script,
+            ]
+        env = dict(
+            os.environ,
+            OMP_NUM_THREADS="1",
+            PYTHONPATH=os.path.join(HERE, "inject"),
+            FAULTBENCH_OUT=os.path.join(folder, "seen"),
+            FAULTBENCH_SCRIPT=script,
+            FAULTBENCH_MODE="plain" if tool == "firstbad" else tool,
+            HF_HUB_OFFLINE="1",
+            PYTHONHASHSEED="0",
+        )
         runs = os.path.join(folder, "firstbad-runs")
         if tool == "firstbad":
             command = [firstbad, "run", "--json", "--dir", runs, "--", *command]
             if package:
                 env["FIRSTBAD_PYTHON"] = package
         began = time.perf_counter()
-        job = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+        job = subprocess.Popen(
+            command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+        )
         try:
             out, err = job.communicate(timeout=LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -67,7 +87,9 @@ def start(case: Case, tool: str, python: str, firstbad: str, package: str, text:
         if tool == "firstbad":
             seen.end = _last_json(err)
             first = sorted(os.path.basename(case_) for case_ in glob.glob(os.path.join(runs, "*", "cases", "a*")))[:1]
-            said = subprocess.run([firstbad, "why", "--json", "--dir", runs, *first], cwd=folder, env=env, capture_output=True, text=True)
+            said = subprocess.run(
+                [firstbad, "why", "--json", "--dir", runs, *first], cwd=folder, env=env, capture_output=True, text=True
+            )
             seen.why = json.loads(said.stdout) if said.stdout.strip() else None
             if os.environ.get("FAULTBENCH_KEEP"):
                 shutil.copytree(runs, os.path.join(os.environ["FAULTBENCH_KEEP"], case.name), dirs_exist_ok=True)
@@ -104,7 +126,12 @@ def versions(python: str) -> str:
 
 
 def has(python: str, module: str) -> bool:
-    return subprocess.run([python, "-c", f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"]).returncode == 0
+    return (
+        subprocess.run(
+            [python, "-c", f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"]
+        ).returncode
+        == 0
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """The truth of every case: truth.toml, and the marks in the scripts."""
+
 from __future__ import annotations
 
 import os
@@ -16,8 +17,11 @@ class Case:
     name: str
     kind: str  # fault, finite (a fault that makes nothing non-finite, or is none of numbers), healthy
     what: str
-    step: int = -1  # 0-based count of updates; skipped ones count
-    steps_too: List[int] = field(default_factory=list)  # where another answer is right as well: state that is bad and not read at first
+    step: int = -1  # 0-based count of updates; skipped ones count, and after a resume those that the optimizer has counted
+    at: Optional[int] = None  # the same within the process, where that differs
+    steps_too: List[int] = field(
+        default_factory=list
+    )  # where another answer is right as well: state that is bad and not read at first
     micro: Optional[int] = None
     per_step: int = 1  # backward calls an update
     count_by: str = "backward"  # or "step": what tells the updates apart
@@ -42,6 +46,11 @@ class Case:
     repair: List[str] = field(default_factory=list)  # [old, new]: with it the script is healthy
 
     @property
+    def number(self) -> int:
+        """Which update of the process it is, 0-based."""
+        return self.step if self.at is None else self.at
+
+    @property
     def script(self) -> str:
         return os.path.join(HERE, "cases", self.name + ".py")
 
@@ -61,10 +70,10 @@ class Case:
 
 
 def normal(name: str) -> str:
-    """One name for aten::div.Tensor, div_, DivBackward0, torch::autograd::AccumulateGrad: as docs/format/operators.md reads them."""
+    """One name for aten::div.Tensor, div_ and DivBackward0, as docs/format/operators.md reads them; without underscores."""
     name = name.split("::")[-1]
     for prefix in ("aten.", "c10d.", "_c10d_functional."):
-        name = name[len(prefix):] if name.startswith(prefix) else name
+        name = name[len(prefix) :] if name.startswith(prefix) else name
     name = name.split(".")[0]
     if not name.islower():  # a node: words with capitals, Backward and a number
         name = name.rstrip("0123456789")
@@ -73,7 +82,7 @@ def normal(name: str) -> str:
     name = name.strip("_")
     for ending in ("_backward", "_forward"):
         name = name[: -len(ending)] if name.endswith(ending) else name
-    return name
+    return name.replace("_", "")
 
 
 def load(only: Optional[List[str]] = None) -> List[Case]:

@@ -2,13 +2,15 @@
 
 Target: <= 1 % of a step at 17 million parameters and 512 tokens on the CPU; <= 50 ms of start-up beyond the import of torch.
 
-Every way of training is a process of its own (train.py), and all of them stay alive: blocks of steps are asked of them in turn, A B C C B A,
-so that what else the machine does meets all alike. A figure is the median over rounds of (time of a block) / (time of the plain block of
-the same half round), with the interval that holds the median of such ratios at 95 % (by order statistics); beside it the same in processor
-time of the process, which a busy machine does not stretch. The plain training runs twice: "plain again" says what this method resolves.
+Every way of training is a process of its own (train.py), and all of them stay alive: blocks of steps are asked of them in turn, A
+B C C B A, so that what else the machine does meets all alike. A figure is the median over rounds of (time of a block) / (time of
+the plain block of the same half round), with the interval that holds the median of such ratios at 95 % (by order statistics);
+beside it the same in processor time of the process, which a busy machine does not stretch. The plain training runs twice: "plain
+again" says what this method resolves.
 
     run.sh [--rounds N] [--steps N] [--threads N] [--no-ddp] [--json FILE]
 """
+
 from __future__ import annotations
 
 import argparse
@@ -29,8 +31,16 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 class Training:
     """One process of train.py, or two under torchrun, that runs steps when it is asked."""
 
-    def __init__(self, name: str, folder: str, options: argparse.Namespace, guarded: bool = False, peer: str = "none", ddp: bool = False,
-                 env: Optional[Dict[str, str]] = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: str,
+        options: argparse.Namespace,
+        guarded: bool = False,
+        peer: str = "none",
+        ddp: bool = False,
+        env: Optional[Dict[str, str]] = None,
+    ) -> None:
         self.name = name
         self.place = os.path.join(folder, name.replace(" ", "-").replace("/", "-"))
         os.mkdir(self.place)
@@ -38,14 +48,31 @@ class Training:
             os.mkfifo(os.path.join(self.place, pipe))
         command = [options.python]
         if ddp:
-            command += ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(20000 + os.getpid() % 20000 + len(name))]
-        command += [os.path.join(HERE, "train.py"), os.path.join(self.place, "commands"), os.path.join(self.place, "answers"), "--peer", peer]
+            command += [
+                "-m",
+                "torch.distributed.run",
+                "--nproc-per-node",
+                "2",
+                "--master-port",
+                str(20000 + os.getpid() % 20000 + len(name)),
+            ]
+        command += [
+            os.path.join(HERE, "train.py"),
+            os.path.join(self.place, "commands"),
+            os.path.join(self.place, "answers"),
+            "--peer",
+            peer,
+        ]
         command += [*options.size, *(["--ddp"] if ddp else [])]
         if guarded:
             command = [options.firstbad, "run", "--dir", os.path.join(self.place, "runs"), "--", *command]
         self.log = open(os.path.join(self.place, "log"), "w")
-        self.job = subprocess.Popen(command, env=dict(os.environ, OMP_NUM_THREADS=str(options.threads), FIRSTBAD_PYTHON=options.package, **(env or {})),
-                                    stdout=self.log, stderr=subprocess.STDOUT)
+        self.job = subprocess.Popen(
+            command,
+            env=dict(os.environ, OMP_NUM_THREADS=str(options.threads), FIRSTBAD_PYTHON=options.package, **(env or {})),
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+        )
         self.answers = open(os.path.join(self.place, "answers"))
         self.commands = open(os.path.join(self.place, "commands"), "w")
 
@@ -104,16 +131,38 @@ def show(title: str, found: Dict[str, Dict[str, Any]]) -> None:
     for name, row in found.items():
         cells = []
         for clock in ("wall", "cpu"):
-            cells.append(f"{row[clock]:.4f} ({row[clock + '_low']:.4f} to {row[clock + '_high']:.4f})" if clock + "_low" in row else "1")
+            cells.append(
+                f"{row[clock]:.4f} ({row[clock + '_low']:.4f} to {row[clock + '_high']:.4f})" if clock + "_low" in row else "1"
+            )
         print(f"{name:<28}{row['seconds'] * 1e3:>8.1f}ms  {cells[0]:>28}  {cells[1]:>28}")
 
 
 def start_up(options: argparse.Namespace, folder: str) -> Dict[str, float]:
     """Seconds beyond the plain import of torch: medians of differences within a round."""
-    ways = {"plain": [options.python, "-c", "import torch"],
-            "below firstbad run": [options.firstbad, "run", "--dir", os.path.join(folder, "startup"), "--", options.python, "-c", "import torch"],
-            "below it, without torch": [options.firstbad, "run", "--dir", os.path.join(folder, "startup"), "--", options.python, "-c", "pass"],
-            "plain, without torch": [options.python, "-c", "pass"]}
+    ways = {
+        "plain": [options.python, "-c", "import torch"],
+        "below firstbad run": [
+            options.firstbad,
+            "run",
+            "--dir",
+            os.path.join(folder, "startup"),
+            "--",
+            options.python,
+            "-c",
+            "import torch",
+        ],
+        "below it, without torch": [
+            options.firstbad,
+            "run",
+            "--dir",
+            os.path.join(folder, "startup"),
+            "--",
+            options.python,
+            "-c",
+            "pass",
+        ],
+        "plain, without torch": [options.python, "-c", "pass"],
+    }
     took: Dict[str, List[float]] = {name: [] for name in ways}
     env = dict(os.environ, FIRSTBAD_PYTHON=options.package)
     for number in range(options.starts + 1):
@@ -130,7 +179,9 @@ def start_up(options: argparse.Namespace, folder: str) -> Dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--firstbad", default=os.path.join(os.environ.get("FIRSTBAD_BUILD", os.path.join(ROOT, "build")), "firstbad"))
+    parser.add_argument(
+        "--firstbad", default=os.path.join(os.environ.get("FIRSTBAD_BUILD", os.path.join(ROOT, "build")), "firstbad")
+    )
     parser.add_argument("--package", default=os.path.join(ROOT, "python", "firstbad"))
     parser.add_argument("--rounds", type=int, default=6, help="each is two half rounds, in opposite orders")
     parser.add_argument("--steps", type=int, default=3, help="steps of a block")
@@ -146,7 +197,11 @@ def main() -> int:
     names = {"anomaly": "detect_anomaly", "duo": "DebugUnderflowOverflow", "isfinite": "isfinite of each gradient"}
     result: Dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="bench-pytorch-") as folder:
-        trainings = [Training("plain", folder, options), Training("plain again", folder, options), Training("firstbad run", folder, options, guarded=True)]
+        trainings = [
+            Training("plain", folder, options),
+            Training("plain again", folder, options),
+            Training("firstbad run", folder, options, guarded=True),
+        ]
         trainings += [Training(names[peer], folder, options, peer=peer) for peer in options.peers]
         result["step"] = compare(trainings, options)
         show("one process", result["step"])
@@ -165,14 +220,20 @@ def main() -> int:
         result["waits"] = waits
         print("numbers that the host waits for, a step: " + ", ".join(f"{name} {value:.1f}" for name, value in waits.items()))
         if not options.no_ddp:
-            pair = [Training("DDP of 2, plain", folder, options, ddp=True), Training("DDP of 2, firstbad run", folder, options, guarded=True, ddp=True)]
+            pair = [
+                Training("DDP of 2, plain", folder, options, ddp=True),
+                Training("DDP of 2, firstbad run", folder, options, guarded=True, ddp=True),
+            ]
             result["ddp"] = compare(pair, options)
             show("two ranks, gloo", result["ddp"])
             for training in pair:
                 training.close()
         result["start_up"] = start_up(options, folder)
-        print(f"\nstart-up beyond the import of torch ({result['start_up']['plain']:.2f} s): {result['start_up']['torch'] * 1e3:.0f} ms"
-              f"; of a Python that does not import it: {result['start_up']['without'] * 1e3:.0f} ms, both with firstbad run itself")
+        print(
+            f"\nstart-up beyond the import of torch ({result['start_up']['plain']:.2f} s): "
+            f"{result['start_up']['torch'] * 1e3:.0f} ms"
+            f"; of a Python that does not import it: {result['start_up']['without'] * 1e3:.0f} ms, both with firstbad run itself"
+        )
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"schema": "firstbad.bench.pytorch/1", **result}, file, indent=1)

@@ -2,10 +2,11 @@
 
     train.py COMMANDS ANSWERS [--peer none|anomaly|duo|isfinite] [--ddp]
 
-Reads a line a block from COMMANDS and answers a line of JSON: "N" runs N steps, {"wall": [seconds a step], "cpu": [seconds of the process]};
-"bad N" runs N steps, in the first of which one block divides by 0; "waits N" counts operators that wait for a device. It knows
-nothing of firstbad. 17.1 million parameters, 512 tokens a step by default.
+Reads a line a block from COMMANDS and answers a line of JSON: "N" runs N steps, {"wall": [seconds a step], "cpu": [seconds of the
+process]}; "bad N" runs N steps, in the first of which one block divides by 0; "waits N" counts operators that wait for a device.
+It knows nothing of firstbad. 17.1 million parameters, 512 tokens a step by default.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -63,7 +64,13 @@ class Waits(TorchDispatchMode):
         self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func._schema.name in ("aten::_local_scalar_dense", "aten::item", "aten::equal", "aten::is_nonzero", "aten::nonzero")
+        self.count += func._schema.name in (
+            "aten::_local_scalar_dense",
+            "aten::item",
+            "aten::equal",
+            "aten::is_nonzero",
+            "aten::nonzero",
+        )
         return func(*args, **(kwargs or {}))
 
 
@@ -126,7 +133,7 @@ def main() -> None:
         answer: Dict[str, Any] = {"wall": [], "cpu": []}
         waits = Waits() if words[0] == "waits" else None
         for number in range(count):
-            blocks[1].divisor = 0.0 if words[0] == "bad" and number == 0 else 1.0
+            blocks[-1].divisor = 0.0 if words[0] == "bad" and number == 0 else 1.0
             began, cpu = time.perf_counter(), time.process_time()
             if waits:
                 with waits:

@@ -37,7 +37,8 @@ model = LM()
 opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step, batch in enumerate(DataLoader(Chats(), batch_size=4)):
     logits = model(batch["input_ids"])
-    loss = nn.functional.cross_entropy(logits[:, :-1].reshape(-1, 50), batch["labels"][:, 1:].reshape(-1), ignore_index=-100)  # origin
+    target = batch["labels"][:, 1:].reshape(-1)
+    loss = nn.functional.cross_entropy(logits[:, :-1].reshape(-1, 50), target, ignore_index=-100)  # origin
     opt.zero_grad()
     loss.backward()
     opt.step()

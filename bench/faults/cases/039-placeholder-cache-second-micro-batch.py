@@ -1,4 +1,4 @@
-"""A cached weight in another layout; the cache is rebuilt in the first micro-batch only, and dropped in between by an evaluation."""
+"""A cached weight in another layout; it is rebuilt in the first micro-batch only, and dropped in between by an evaluation."""
 import torch
 from torch import nn
 

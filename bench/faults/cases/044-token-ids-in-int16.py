@@ -11,7 +11,7 @@ class LM(nn.Module):
         self.head = nn.Linear(8, 64)
 
     def forward(self, ids):
-        return self.head(self.wte(ids))  # origin
+        return self.head(self.wte(ids))
 
 
 torch.manual_seed(0)

@@ -20,7 +20,7 @@ digits[29] = 10
 net = CNN()
 opt = torch.optim.Adam(net.parameters())
 for step, (x, y) in enumerate(DataLoader(TensorDataset(images, digits), batch_size=6)):
-    loss = nn.CrossEntropyLoss()(net(x), y)  # origin
+    loss = nn.CrossEntropyLoss()(net(x), y)
     opt.zero_grad()
     loss.backward()
     opt.step()

@@ -17,7 +17,8 @@ class CLIPlet(nn.Module):
 
 torch.manual_seed(0)
 model = CLIPlet()
-opt = torch.optim.SGD([{"params": [model.logit_scale], "lr": 4000.0}, {"params": [*model.image.parameters(), *model.text.parameters()], "lr": 0.1}], lr=0.1)
+towers = [*model.image.parameters(), *model.text.parameters()]
+opt = torch.optim.SGD([{"params": [model.logit_scale], "lr": 4000.0}, {"params": towers, "lr": 0.1}], lr=0.1)
 for step in range(8):
     i, t = torch.randn(8, 10), torch.randn(8, 6)
     logits = model(i, t)

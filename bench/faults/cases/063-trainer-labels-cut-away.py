@@ -14,6 +14,16 @@ for n, row in enumerate(ids):
     data.append({"input_ids": row, "labels": labels})
 
 
-args = TrainingArguments(output_dir="out-063", per_device_train_batch_size=2, num_train_epochs=1, logging_steps=1, save_strategy="no", report_to=[],
-                         learning_rate=1e-3, train_sampling_strategy="sequential", use_cpu=True, disable_tqdm=True)
+args = TrainingArguments(
+    output_dir="out-063",
+    per_device_train_batch_size=2,
+    num_train_epochs=1,
+    logging_steps=1,
+    save_strategy="no",
+    report_to=[],
+    learning_rate=1e-3,
+    train_sampling_strategy="sequential",
+    use_cpu=True,
+    disable_tqdm=True,
+)
 Trainer(model=model, args=args, train_dataset=data).train()

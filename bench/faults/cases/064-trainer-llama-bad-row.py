@@ -3,8 +3,16 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 torch.manual_seed(0)
-config = LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
-                     max_position_embeddings=32, tie_word_embeddings=False)
+config = LlamaConfig(
+    vocab_size=64,
+    hidden_size=16,
+    intermediate_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    max_position_embeddings=32,
+    tie_word_embeddings=False,
+)
 model = LlamaForCausalLM(config)
 with torch.no_grad():
     model.model.embed_tokens.weight[60] = float("nan")
@@ -13,6 +21,16 @@ ids[9, 4] = 60
 data = [{"input_ids": row, "labels": row} for row in ids]
 
 
-args = TrainingArguments(output_dir="out-064", per_device_train_batch_size=2, max_steps=8, logging_steps=1, save_strategy="no", report_to=[],
-                         learning_rate=1e-3, train_sampling_strategy="sequential", use_cpu=True, disable_tqdm=True)
+args = TrainingArguments(
+    output_dir="out-064",
+    per_device_train_batch_size=2,
+    max_steps=8,
+    logging_steps=1,
+    save_strategy="no",
+    report_to=[],
+    learning_rate=1e-3,
+    train_sampling_strategy="sequential",
+    use_cpu=True,
+    disable_tqdm=True,
+)
 Trainer(model=model, args=args, train_dataset=data).train()

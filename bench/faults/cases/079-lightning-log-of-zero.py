@@ -30,5 +30,6 @@ L.seed_everything(0)
 x = torch.randn(32, 4) * 0.1
 x[21] = -100.0
 n = torch.ones(32, 1)
-trainer = L.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+trainer = L.Trainer(max_epochs=1, accelerator="cpu", **quiet)
 trainer.fit(Counts(), DataLoader(TensorDataset(x, n), batch_size=4))

@@ -3,8 +3,17 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 torch.manual_seed(0)
-model = LlamaForCausalLM(LlamaConfig(vocab_size=40, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-                                     max_position_embeddings=32, attn_implementation="eager"))
+config = LlamaConfig(
+    vocab_size=40,
+    hidden_size=16,
+    intermediate_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    max_position_embeddings=32,
+    attn_implementation="eager",
+)
+model = LlamaForCausalLM(config)
 opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step in range(5):
     ids = torch.randint(1, 40, (3, 10))

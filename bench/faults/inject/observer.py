@@ -1,8 +1,8 @@
 """What the bench itself sees of a run, and what it adds for each peer.
 
-The observer takes a digest of the whole state (parameters of every module, state of every optimizer) at the entry of every backward, at
-the entry of every optimizer step and at exit, from raw memory: it calls no operator of torch, so that nothing that records operators
-sees it. One JSON file a rank, FAULTBENCH_OUT.<rank>.json:
+The observer takes a digest of the whole state (parameters of every module, state of every optimizer) at the entry of every
+backward, at the entry of every optimizer step and at exit, from raw memory: it calls no operator of torch, so that nothing that
+records operators sees it. One JSON file a rank, FAULTBENCH_OUT.<rank>.json:
 
   events  [{kind: "backward" | "step" | "exit", digest, bad: [names of tensors that hold NaN or Inf]}]
   error   null, or the exception that ended the process: type, text, lines of the script and files of its traceback, innermost first
@@ -10,6 +10,7 @@ sees it. One JSON file a rank, FAULTBENCH_OUT.<rank>.json:
 
 FAULTBENCH_MODE is plain, or a peer: anomaly, clip, loss, duo; or oracle, which records operators (oracle_mode.py).
 """
+
 from __future__ import annotations
 
 import atexit
@@ -26,8 +27,14 @@ import weakref
 from typing import Any, Dict, Iterator, List, Tuple
 
 MODE = os.environ.get("FAULTBENCH_MODE", "plain")
-EXPONENTS = {"torch.float32": ("<u4", 0x7F800000), "torch.float64": ("<u8", 0x7FF0000000000000), "torch.float16": ("<u2", 0x7C00),
-             "torch.bfloat16": ("<u2", 0x7F80)}
+EXPONENTS = {
+    "torch.float32": ("<u4", 0x7F800000),
+    "torch.float64": ("<u8", 0x7FF0000000000000),
+    "torch.float16": ("<u2", 0x7C00),
+    "torch.bfloat16": ("<u2", 0x7F80),
+}
+
+REPLAYS = ("locate.py", "locator.py", "replay.py", "replay_update.py", "rehearse.py", "smaller.py", "again.py")
 
 _modules: List["weakref.ref[Any]"] = []
 _optimizers: List["weakref.ref[Any]"] = []
@@ -74,7 +81,7 @@ def _count_backwards(torch: Any) -> None:
         original = getattr(owner, name)
 
         def backward(*args: Any, original: Any = original, **kwargs: Any) -> Any:
-            if _inside[0]:
+            if _inside[0] or _is_replay():
                 return original(*args, **kwargs)
             _note("backward")
             if MODE == "loss":
@@ -88,8 +95,20 @@ def _count_backwards(torch: Any) -> None:
         setattr(owner, name, functools.wraps(original)(backward))
 
 
+def _is_replay() -> bool:
+    """firstbad runs a bad update again, in this process: that is no step of the training, and not counted as one."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        folder, name = os.path.split(frame.f_code.co_filename)
+        if name in REPLAYS and folder.endswith(os.path.join("firstbad", "pytorch")):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    _note("step")
+    if not _is_replay():
+        _note("step")
 
 
 def _tensors() -> Iterator[Tuple[str, Any, bool]]:
@@ -153,6 +172,7 @@ def _watch_the_end() -> None:
 
 
 # What people use today, as they would write it into their script.
+
 
 def _judge_loss(loss: Any) -> None:
     """`if not math.isfinite(loss.item()): raise ...`, before backward."""

@@ -1,10 +1,12 @@
 """The oracle: every operator that made a NaN or Inf of finite numbers, seen by a dispatch mode of the bench's own.
 
-Not part of what is measured, and knows nothing of firstbad. It is slow: every output and input of every operator is looked at.
-An entry of the events: {kind: "op", op, node, phase: "forward" | "backward" | "update", module, lines: [source lines of the script, innermost
-first], files: [other files], out: shapes}. A number that is not finite and is written in the program (masked_fill with -inf) counts as an
-input that is not finite: it is meant. kind "nan": it made NaN of what held Inf and no NaN; "read": an operator that read what is not finite although no operator made it.
+Not part of what is measured, and knows nothing of firstbad. It is slow: every output and input of every operator is looked at. An
+entry of the events: {kind: "op", op, node, phase: "forward" | "backward" | "update", module, lines: [source lines of the script,
+innermost first], files: [other files], out: shapes}. A number that is not finite and is written in the program (masked_fill with
+-inf) counts as an input that is not finite: it is meant. kind "nan": it made NaN of what held Inf and no NaN; "read": an operator
+that read what is not finite although no operator made it.
 """
+
 from __future__ import annotations
 
 import os
@@ -82,16 +84,27 @@ class _Mode(TorchDispatchMode):
             if frame is not None:
                 _at_line.setdefault(str(frame.f_lineno), set()).add(_stack[-1][1])
         written = {i for i, a in enumerate(func._schema.arguments) if a.alias_info is not None and a.alias_info.is_write}
-        over = func._schema.name in ("aten::copy_", "aten::fill_", "aten::zero_", "aten::uniform_", "aten::normal_", "aten::bernoulli_")
+        over = func._schema.name in (
+            "aten::copy_",
+            "aten::fill_",
+            "aten::zero_",
+            "aten::uniform_",
+            "aten::normal_",
+            "aten::bernoulli_",
+        )
         read = [a for i, a in enumerate(args) if not (over and i in written)] + list(kwargs.values())
         bad_in = [t for t in _floats(read) if _bad(t)]
         result = func(*args, **kwargs)
         bad_out = [t for t in _floats(result) if _bad(t)]
         if bad_out and not bad_in and not func._schema.name.startswith("aten::empty"):
             self.events.append({"kind": "op", **self.where(func), "out": [list(t.shape) for t in bad_out]})
-        elif not func._schema.name.startswith("aten::empty") and any(bool(torch.isnan(t).any()) for t in bad_out) and not any(bool(torch.isnan(t).any()) for t in bad_in):
+        elif (
+            not func._schema.name.startswith("aten::empty")
+            and any(bool(torch.isnan(t).any()) for t in bad_out)
+            and not any(bool(torch.isnan(t).any()) for t in bad_in)
+        ):
             self.events.append({"kind": "nan", **self.where(func), "out": [list(t.shape) for t in bad_out]})
-        for tensor in bad_in:
+        for tensor in bad_in if not func.is_view else []:
             if isinstance(tensor, torch.Tensor) and tensor.dim() and tensor.untyped_storage().data_ptr() not in self.made:
                 self.events.append({"kind": "read", **self.where(func), "out": [list(tensor.shape)]})
         if not bad_in or any(isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() in self.made for t in bad_in):
@@ -112,6 +125,11 @@ class _Mode(TorchDispatchMode):
         module = _stack[-1][1] if _stack else ""
         if backward and lines:
             module = "|".join(sorted(_at_line.get(str(lines[0]), {""})))
-        return {"op": func._schema.name.split("::")[-1], "node": node.name() if node is not None else None, "module": module, "lines": lines[:4],
-                "phase": "backward" if backward else "update" if _inside_step[0] else "forward",
-                "files": [f"{os.path.basename(file)}:{line}" for file, line in places if "transformers/models" in file][:2]}
+        return {
+            "op": func._schema.name.split("::")[-1],
+            "node": node.name() if node is not None else None,
+            "module": module,
+            "lines": lines[:4],
+            "phase": "backward" if backward else "update" if _inside_step[0] else "forward",
+            "files": [f"{os.path.basename(file)}:{line}" for file, line in places if "transformers/models" in file][:2],
+        }
