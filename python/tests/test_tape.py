@@ -240,3 +240,38 @@ def test_source__is_the_users_line_and_not_torchs():
             return x
     nn.Sequential(Net())(torch.zeros(1))
     assert lines[0].rpartition(":")[0].endswith("test_tape.py")
+
+
+def test_tape__a_root_that_is_all_torchs_is_told_with_the_line_that_called_it():
+    model = nn.Sequential(nn.Linear(2, 2), nn.LogSoftmax(-1))
+    with torch.no_grad():
+        model[0].weight.fill_(3e38)
+    lines = []
+
+    def step(call, backward):
+        import sys
+        lines.append(sys._getframe().f_lineno + 1)
+        backward(call(model, torch.ones(1, 2)).sum())
+    program, losses, _ = recorded({"": model}, step)
+    found = located(program, losses)  # a replay is called from here, and this line did nothing
+    assert found.module == "0" and "torch_updates.py" in found.source or found.source.endswith(f"test_tape.py:{lines[0]}"), found
+
+
+def test_tape__an_optimizer_of_the_users_own_is_told_with_its_own_line():
+    class Own(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"eps": 0.0})
+
+        @torch.no_grad()
+        def step(self):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.sub_(p.grad / (p.grad * p.grad + group["eps"]).sqrt())  # own line
+    leaf = nn.Parameter(torch.tensor([1.0, 2.0]))
+    leaf.grad = torch.tensor([1.0, 0.0])
+    held = replay_update.Held(Own([leaf]), {id(leaf): ("", "w")}, "train.py:1")
+    found = locator.Locator(replay_update.UpdateReplay(held), None, locator.Group(), 0).run(
+        locator.Finding(0, abi.UPDATE, 0, 1, "", "w"))
+    with open(__file__, encoding="utf-8") as file:
+        line = next(i for i, text in enumerate(file, 1) if "# own line" in text)
+    assert found.found == "operator" and "div" in found.operator and found.source.endswith(f"test_tape.py:{line}"), found

@@ -94,6 +94,7 @@ class _Run:
         self.where = Where({id(leaf): module for leaf, module, _ in replay.names.gradients})
         self.tape = Tape(handle, self.where, change.widen, fill) if handle is not None else None
         self.fresh = Fresh(fill, change.widen)
+        self.where.until = {_Run._root.__code__, _Run._operator.__code__, _Run._inner.__code__, _Run._backward.__code__}
         self.values: List[Any] = [None] * self.program.values
         self.given: Dict[int, torch.Tensor] = {}
         self.last_root = max((i for i, step in enumerate(self.program.steps) if isinstance(step, RootCall)), default=-1)
@@ -179,7 +180,7 @@ class _Run:
         state = step.rng if index not in self.change.rng else step.rng._replace(cpu=self.change.rng[index])
         randomness.restore(state)
         args, kwargs = self._arguments(step.args), self._arguments(step.kwargs)
-        self.where.fixed = None
+        self.where.fixed, self.where.called = None, step.source
         with torch.set_grad_enabled(step.grad), untouched.autocast_as(step.autocast, self.change.widen), self._inside():
             outputs = plain_module(step.root)(*args, **kwargs)
         made = trees.tensors(outputs)
@@ -208,7 +209,7 @@ class _Run:
                 self.values[number] = tensor
 
     def _inner(self, step: InnerGrad) -> None:
-        self.where.backward = True
+        self.where.backward, self.where.called = True, None
         try:
             with self._inside():
                 made = torch.autograd.grad(self._arguments(step.outputs), self._arguments(step.inputs),
@@ -229,7 +230,7 @@ class _Run:
                 self.tape.site("loss", loss.detach(), "", abi.LOSS)
         grads = [None if ref is None else self._get(ref).to(tensor.dtype) for ref, tensor in zip(step.grads, tensors)]
         inputs = None if step.inputs is None else [self._get(ref) for ref in step.inputs]
-        self.where.backward = True
+        self.where.backward, self.where.called = True, None
         try:
             with self._inside():
                 torch.autograd.backward(tensors, grads, inputs=inputs, **step.options)

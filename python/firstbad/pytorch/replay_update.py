@@ -18,7 +18,7 @@ class Held(NamedTuple):
     """An update that was made and taken back.
 
     optimizer: parameters, state and gradients as they were before its step. names: leaf -> (module, name).
-    source: the line that called step. inv_scale: what the gradients have to be multiplied with first, 1 where they are unscaled.
+    source: the line that called step, for optimizers that are all torch's. inv_scale: what the gradients have to be multiplied with first, 1 where they are unscaled.
     """
 
     optimizer: torch.optim.Optimizer
@@ -48,7 +48,8 @@ class UpdateReplay:
             for _, leaf in leaves:
                 if leaf.grad is not None:
                     leaf.grad.mul_(self.held.inv_scale)
-        where.fixed = At("optimizer", self.held.source, abi.UPDATE, self.micro, None)
+        where.fixed = At("optimizer", None, abi.UPDATE, self.micro, None)
+        where.called, where.until = self.held.source, {UpdateReplay._run.__code__}
         named = [(leaf, *self.held.names.get(id(live), ("", f"parameter{i}"))) for i, (live, leaf) in enumerate(leaves)]
         if tape is not None:
             for leaf, module, name in named:

@@ -5,7 +5,8 @@ it in forward; what forward noted under that number is the place.
 """
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from types import CodeType
+from typing import Any, Dict, List, NamedTuple, Optional, Set
 
 import torch
 
@@ -31,6 +32,8 @@ class Where:
         self.micro = 0
         self.backward = False
         self.fixed: Optional[At] = None  # of a tail operator, of the optimizer
+        self.called: Optional[str] = None  # where the user called what runs now, for code that is all torch's
+        self.until: Set[CodeType] = set()  # our own code that calls it: what lies beyond is not the program's
         self.hooks: List[Any] = []
 
     def watch(self, name: str, root: torch.nn.Module) -> None:
@@ -52,7 +55,7 @@ class Where:
 
     def now(self) -> At:
         if self.fixed is not None:
-            return self.fixed
+            return self.fixed if self.fixed.source is not None else self.fixed._replace(source=self.line())
         node = torch._C._current_autograd_node() if self.backward else None
         if node is not None and not self.stack:
             made = self.of_sequence.get(node._sequence_nr())
@@ -64,7 +67,11 @@ class Where:
             return At(made.module, made.source, abi.LOCAL_GRAD, self.micro, name)
         if self.backward and not self.stack:
             return At("", None, abi.LOCAL_GRAD, self.micro, None)
-        return At(self.stack[-1] if self.stack else "", source.caller(), abi.FORWARD, self.micro, None)
+        return At(self.stack[-1] if self.stack else "", self.line(), abi.FORWARD, self.micro, None)
+
+    def line(self) -> Optional[str]:
+        """The user's line inside of what runs now, else the one that called it."""
+        return source.caller(None, self.until) or self.called
 
     def forward_made(self) -> None:
         """An operator came by: the node that it will have in backward was made just before."""
