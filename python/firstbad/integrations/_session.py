@@ -1,7 +1,7 @@
 """What the callbacks share: attach where `firstbad run` has not, tell the framework's own step number, and see what was withheld."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Optional
 
 from .. import pytorch
 from ..errors import Halted
@@ -14,27 +14,17 @@ class Watch:
     max_skips  default 3
     run_dir    where run folders are made; default "firstbad-runs"
     run_id     default: made from the time
-    Under `firstbad run` its options hold, and these are passed over.
+    Under `firstbad run` its options hold, and these are passed over. Raises ValueError for settings that mean nothing.
     """
 
     def __init__(self, on_bad: Optional[str] = None, max_skips: Optional[int] = None, run_dir: Optional[str] = None,
                  run_id: Optional[str] = None) -> None:
-        if on_bad not in (None, "skip", "halt", "observe"):
-            raise ValueError(f"on_bad is {on_bad!r}, and may be 'skip', 'halt' or 'observe'")
-        if max_skips is not None and max_skips < 1:
-            raise ValueError(f"max_skips is {max_skips}, and may be 1 or more")
-        given: Dict[str, Any] = {"on_bad": on_bad, "max_skips": max_skips, "run_dir": run_dir, "run_id": run_id}
-        self._given = {name: value for name, value in given.items() if value is not None}
+        self.guard = pytorch.attach(on_bad=on_bad or "skip", max_skips=3 if max_skips is None else max_skips, run_dir=run_dir, run_id=run_id)
         self._seen = 0
-        pytorch.install()
 
     def begin(self) -> None:
-        """Training begins. What an earlier training in this process left open is closed: it is a run of its own."""
-        from ..pytorch.session import Session
-
+        """Training begins."""
         session = pytorch.current()
-        if session is None:
-            Session.settings = {**Session.settings, **self._given}
         self._seen = session.skips if session is not None else 0
 
     def number(self, step: int) -> None:
@@ -46,8 +36,8 @@ class Watch:
         if session is None or session.dead or session.update is not None:
             return
         if not session.run.value:
-            # The run is opened with its first update, and counts from what the optimizers know, which leaves out what was skipped.
-            session._first_number = lambda: step  # type: ignore[method-assign]
+            # The run is opened with its first update, and would count from what the optimizers know, which leaves out what was skipped.
+            session.first_wanted = session.number = step
         elif step > session.number:
             session.number = step
 
@@ -68,8 +58,3 @@ class Watch:
         """The answer, where the run is halted."""
         session = pytorch.current()
         return session.halted if session is not None else None
-
-    def not_covered(self) -> List[str]:
-        """What was not looked at, as sentences."""
-        session = pytorch.current()
-        return list(session.coverage.lines) if session is not None else []
