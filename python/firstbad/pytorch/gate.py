@@ -70,9 +70,11 @@ class Gate:
         """Losses that are not finite, as findings of the micro-step that they belong to."""
         lib = _native.lib()
         for loss in update.losses:
-            if loss.told or loss.finite:
+            if loss.told:
                 continue
             loss.told = True
+            if loss.finite and loss.micro != update.micro:
+                continue
             if loss.micro == update.micro:
                 views.fill(self._loss_view, loss.tensor)
                 _native.call(lib.fb_step_check, self.session.run, abi.LOSS, ctypes.byref(self._loss_view), 1)
@@ -175,20 +177,23 @@ class Gate:
             gradients = [p.grad for p in parameters]
         else:  # what belongs to the others alone is no part of this update
             gradients = [None if chosen.isdisjoint(owners) else p.grad for p, owners in zip(parameters, known.owners)]
-        looked = update.gated
         if update.verdict is not None:
-            if all(g is None or looked.get(id(p)) == (id(g), g._version) for p, g in zip(parameters, gradients)):
+            if all(g is None or _looked_at(update, p, g) for p, g in zip(parameters, gradients)):
                 return
             if update.applied or update.proposed:
                 session.coverage.note("gradients were changed after an optimizer of the same update had stepped: those were not looked at")
                 return
             update.expected |= {id(o) for o in optimizers}
-        update.gated = {id(p): (id(g), g._version) for p, g in zip(parameters, gradients) if g is not None}
-        self._look(update, known.table, gradients)
-        self._tell_losses(update)
-        if _native.lib().fb_step_findings(session.run):
-            self._evidence(update)
+        update.gated = {id(p): (g, g._version) for p, g in zip(parameters, gradients) if g is not None}
+        self.look_at(update, known.table, gradients)
         self.decide(update)
+
+    def look_at(self, update: Update, table: views.Table, gradients: List[Any]) -> None:
+        """Gradients, losses, and if any of them is bad what is known of the batch."""
+        self._look(update, table, gradients)
+        self._tell_losses(update)
+        if _native.lib().fb_step_findings(self.session.run):
+            self._evidence(update)
 
     def note_versions(self) -> None:
         """Gradients were changed by somebody who is known to: clipping, unscaling. They need no second look."""
@@ -197,7 +202,7 @@ class Gate:
             return
         for parameter in self._known.parameters:
             if id(parameter) in update.gated and parameter.grad is not None:
-                update.gated[id(parameter)] = (id(parameter.grad), parameter.grad._version)
+                update.gated[id(parameter)] = (parameter.grad, parameter.grad._version)
 
     def _look(self, update: Update, table: views.Table, gradients: List[Any]) -> None:
         session, lib = self.session, _native.lib()
@@ -285,7 +290,7 @@ class Gate:
 
     @patch.guest("locate")
     def _locate(self, update: Update, verdict: abi.Verdict) -> Any:
-        locate = patch.optional("locate", "locate")
+        locate = patch.optional("locate", "locate") if self.session.settings.get("locate", True) else None
         if locate is None or self.session.recorder is None or self.session.inside is not None:
             return None  # a forward that did not return cannot be replayed; what it was refused for is known
         return locate.incident(self.session, update, verdict)
@@ -299,6 +304,11 @@ class Gate:
         if not period:
             period = max(1, min(UPDATE_PERIOD, len(owned.rows), owned.size >> 20))
         _native.call(_native.lib().fb_step_check_sampled, self.session.run, abi.UPDATE, owned.table.array, len(owned.rows), period)
+
+
+def _looked_at(update: Update, parameter: Any, gradient: torch.Tensor) -> bool:
+    known = update.gated.get(id(parameter))
+    return known is not None and known[0] is gradient and known[1] == gradient._version
 
 
 def _touched(update: Update, optimizer: Any) -> bool:

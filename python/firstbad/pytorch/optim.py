@@ -46,8 +46,8 @@ class Optimizers:
     def before_step(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Tuple[Any, Any]]:
         """The pre-hook: None, or (args, kwargs) with the closure wrapped."""
         if self.stepping is not None:
-            if self.stepping is optimizer or _is_running(self.stepping):
-                return None  # one optimizer steps another: the outer one was gated
+            if _is_running(self.stepping, 2 if self.stepping is optimizer else 1):
+                return None  # one optimizer steps another, or itself by super().step(): the outer call was gated
             self._step_raised()
         known_optimizers.add(optimizer)
         if torch._C._current_graph_task_id() != -1:
@@ -142,10 +142,19 @@ class Optimizers:
                 self.session.end_update()
 
     def _step_raised(self) -> None:
-        """`step` raised: its post-hook never ran."""
-        self.stepping = None
+        """`step` raised: its post-hook never ran. Gradients that were hidden stay away: the program may have zeroed what it saw."""
+        self.stepping = self._before = self._stranger = None
         self._in_closure = False
-        self._unhide()
+        self._hidden = []
+
+    def idle(self) -> bool:
+        """May an update begin here? Within a step only in the first call of its closure."""
+        if self.stepping is None or self.first_evaluation():
+            return True
+        if _is_running(self.stepping):
+            return False  # the closure is called again: the update was gated at the first
+        self._step_raised()
+        return True
 
     def over(self) -> None:
         """The update ended."""
@@ -291,12 +300,15 @@ def _is_torchs(optimizer: Any) -> bool:
     return type(optimizer).__module__.startswith("torch.optim.") and not isinstance(optimizer, torch.optim.LBFGS)
 
 
-def _is_running(optimizer: Any) -> bool:
-    """Is `step` of this optimizer on the stack? It is not when it raised."""
+def _is_running(optimizer: Any, times: int = 1) -> bool:
+    """Is `step` of this optimizer on the stack, in so many calls? It is not when it raised. The frame looked for is that of torch's wrapper
+    around `step`."""
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name in ("step", "wrapper", "_use_grad", "evaluated") and frame.f_locals.get("self") is optimizer:
-            return True
+        if frame.f_code.co_name == "wrapper" and frame.f_locals.get("self") is optimizer and "pre_hook" in frame.f_code.co_varnames:
+            times -= 1
+            if times == 0:
+                return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
 

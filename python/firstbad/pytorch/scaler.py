@@ -67,7 +67,7 @@ class Scalers:
     def before_step(self, scaler: Any, optimizer: Any) -> bool:
         """True: the update is withheld, step is not to be called. Raises Halted."""
         session = self.session
-        if session.update is None or (session.update.over() and not session.update.skipped):
+        if session.update is not None and (session.update.scaler_updated or id(optimizer) in session.update.stepped):
             session.end_update()
         update = session.need_step()
         update.scaler_used = True

@@ -115,6 +115,7 @@ class Session:
         self.update: Optional[Update] = None
         self.last: Optional[Update] = None  # the one that ended last
         self.number = 0
+        self.first_wanted: Optional[int] = None  # by the program
         self.first_step = 0
         self.resumed = False
         self.updates = 0  # that ended, withheld ones included
@@ -199,7 +200,7 @@ class Session:
             self.coverage.note(line)
         self.loss_site = self.names.site(self.run, abi.ROLE_LOSS, "", "loss")
         self.gates.opened()
-        self.number = self.first_step = self._first_number()
+        self.number = self.first_step = self._first_number() if self.first_wanted is None else self.first_wanted
         self.resumed = self.number > 0
         atexit.register(_close_at_exit, weakref.ref(self))
         note = sys.modules.get("firstbad.bootstrap.hook")
@@ -372,8 +373,8 @@ class Session:
         """A root is about to run. True: it is watched, and root_exit must follow. Cost: 50-100 us."""
         if self.halted is not None or self.in_backward or self.inside is not None:
             return False
-        if self.optim.stepping is not None and not self.optim.first_evaluation():
-            return False  # an optimizer that calls its closure again: the update was gated at the first
+        if not self.optim.idle():
+            return False
         update = self.update
         if update is not None and (update.over() or (update.verdict is not None and not self.optim.stepping)):
             self.end_update()
@@ -397,7 +398,7 @@ class Session:
         fingerprint, samples = self._enter_inputs(root, name, args, kwargs)
         if update.fingerprint is None:
             update.fingerprint = fingerprint
-        if samples is not None:
+        if samples is not None and not update.samples_given:
             update.samples = list(update.samples or []) + list(samples)
         kept = self._enter_buffers(root, update)
         update.calls.held.append(Call(kept))
@@ -520,7 +521,7 @@ class Session:
         """torch.autograd.backward is about to run. True: backward_exit must follow."""
         if self.halted is not None or self.inside is not None or self.in_backward:
             return False
-        if self.optim.stepping is not None and not self.optim.first_evaluation():
+        if not self.optim.idle():
             return False
         update = self.update
         if update is not None and update.over():
@@ -626,6 +627,7 @@ class Session:
         update.losses.clear()
         update.scaled.clear()
         update.stale.clear()
+        update.gated.clear()
 
     def _forget_parts(self) -> None:
         if self.recorder is not None:
@@ -660,10 +662,18 @@ class Session:
             return False
         if update.over() or update.verdict is not None:
             self.end_update()
-        elif update.open and update.backwards == 0:
+        elif update.backwards == 0:
+            self.reopen()
+        return bool(self.run.value) and (self.update is None or not self.update.open)
+
+    def reopen(self) -> None:
+        """Give the step up towards the library, and begin it again at the next need: between the two, sites may be added."""
+        update = self.update
+        if update is not None and update.open and update.verdict is None:
             _native.call(_native.lib().fb_step_abandon, self.run)
             update.open = False
-        return bool(self.run.value) and (self.update is None or not self.update.open)
+            for loss in update.losses:
+                loss.told = False
 
     # ---- the gate --------------------------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ class Update:
     verdict: Optional[abi.Verdict] = None
     skipped: bool = False
     samples: Optional[List[int]] = None
+    samples_given: bool = False  # the program named them itself
     fingerprint: Optional[int] = None
     program: Any = None
     located: Any = None
@@ -46,7 +47,7 @@ class Update:
     backward_since_forward: bool = False
     forward_failed: bool = False
     backwards: int = 0
-    gated: Dict[int, Tuple[int, int]] = dataclasses.field(default_factory=dict)  # id(param) -> (id(grad), version) as looked at
+    gated: Dict[int, Tuple[Any, int]] = dataclasses.field(default_factory=dict)  # id(parameter) -> (gradient, version) as looked at
     expected: Set[int] = dataclasses.field(default_factory=set)  # ids of optimizers that are to step
     stepped: List[int] = dataclasses.field(default_factory=list)  # ids of optimizers that did, withheld ones included
     stale: Dict[int, Any] = dataclasses.field(default_factory=dict)  # id(param) -> (weak gradient, version) as the update began
