@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from typing import Any, Callable, List, Optional, Set
+from typing import Any, Callable, List, Set
 
 import torch
 
@@ -25,9 +25,38 @@ _watches: "weakref.WeakKeyDictionary[torch.nn.Module, Watch]" = weakref.WeakKeyD
 
 def watch(root: torch.nn.Module) -> None:
     """Watch every DDP module of a root. Nothing happens for one that is watched already. Cost: a hook for each parameter."""
+    sharded.learn(root)
     for module in list(root.modules()):
         if sharded.is_ddp(module) and module not in _watches:
             _watches[module] = Watch(module)
+
+
+def prepare(session: Any) -> None:
+    """Before the library hears of an update, where sites may still be added: watch what fully_shard has gathered by now."""
+    if not session.ranks.sharded or session.__dict__.get("_prepared") == len(session.roots):
+        return
+    session.__dict__["_prepared"] = len(session.roots)
+    for root in session.roots:
+        for module in root.modules() if isinstance(root, torch.nn.Module) else ():
+            if sharded.is_fully_shard(module):
+                found = _watches.get(module)
+                if found is None:
+                    found = _watches[module] = Gathered(module)
+                if isinstance(found, Gathered):
+                    found.name(session)
+
+
+def local_only(session: Any) -> None:
+    """At the gate: gradients that are whole for a moment only are no part of what was reduced. Says so, so that nothing counts as missed."""
+    sites = sorted({slot.view.site for found in list(_watches.values()) if isinstance(found, Gathered) for slot in found.slots
+                    if slot.named(session)})
+    _absent(session, abi.REDUCED_GRAD, sites)
+
+
+def _absent(session: Any, boundary: int, sites: List[int]) -> None:
+    if sites:
+        table = (abi.View * len(sites))(*[abi.View.new(site=site, dtype=abi.F32) for site in sites])
+        _native.call(_native.lib().fb_step_check, session.run, boundary, table, len(sites))
 
 
 def unwatch() -> None:
@@ -39,8 +68,11 @@ def unwatch() -> None:
 
 def next_micro(session: Any) -> None:
     """A forward begins that adds to the gradients of this update. Cost: one read of them, where they were averaged already."""
-    for found in list(_watches.values()):
+    averaged = [found for found in list(_watches.values()) if found.synced and found.update is session.update]
+    for found in averaged:
         found.next_micro(session)
+    if averaged and session.update.verdict is None:
+        session.ranks.passed()
 
 
 class Watch:
@@ -48,7 +80,7 @@ class Watch:
 
     def __init__(self, module: Any) -> None:
         self.module = weakref.ref(module)
-        self.slots = [_Slot(p) for p in module.parameters() if p.requires_grad]
+        self.slots = self._slots(module)
         self.update: Any = None
         self.backwards = -1  # number of the backward of the update that hooks have run in
         self.synced = False  # gradients were averaged in this update already
@@ -58,6 +90,9 @@ class Watch:
         self._elsewhere: List[Any] = []
         mine = weakref.ref(self)
         self._handles = [slot.parameter.register_post_accumulate_grad_hook(_hook(mine, index)) for index, slot in enumerate(self.slots)]
+
+    def _slots(self, module: Any) -> "List[_Slot]":
+        return [_Slot(p) for p in module.parameters() if p.requires_grad]
 
     def leave(self) -> None:
         for handle in self._handles:
@@ -78,7 +113,9 @@ class Watch:
         if gradient is None or self.mixed:
             return
         slot = self.slots[index]
-        if not slot.point(session, gradient):
+        if not slot.named(session):
+            return  # no optimizer owns it
+        if not slot.point(gradient):
             self._elsewhere.append((gradient, slot.view.site))
             return
         status = slot.check(session.run)
@@ -104,28 +141,34 @@ class Watch:
         if module is None or session.update is not self.update:
             return
         if not self.mixed:
-            absent = [slot.site_of(session) for index, slot in enumerate(self.slots) if index not in self.seen]
-            table = (abi.View * len(absent))(*[abi.View.new(site=site) for site in absent if site is not None])
-            if absent and all(site is not None for site in absent):
-                _native.call(_native.lib().fb_step_check, session.run, abi.LOCAL_GRAD, table, len(absent))
+            _absent(session, abi.LOCAL_GRAD, self._without(session))
         if self._elsewhere:
             self._look_elsewhere(session, module)
         # What DDP decided in its forward: False below no_sync.
-        self.synced = self.synced or bool(getattr(module, "require_forward_param_sync", True))
+        if self._syncs(module):
+            self.synced = True
+            session.ranks.averaged((id(self.update), self.backwards))
         if self.mixed:
             session.coverage.note("local gradients of a micro-step that follows an averaged one: they lie on top of what other ranks sent")
 
     def _look_elsewhere(self, session: Any, module: Any) -> None:
         gradients, self._elsewhere = self._elsewhere, []
         device = patch.optional("device", "device")
-        if device is None or (module.gradient_as_bucket_view and self._syncs(module)):
+        if device is None or not self._stay(module):
             session.coverage.note("local gradients on a device that are views into the buckets of DDP: which rank brought a bad one is told "
                                   "by its loss and by the replay")
             return
         device.look(session, abi.LOCAL_GRAD, gradients)
 
-    @staticmethod
-    def _syncs(module: Any) -> bool:
+    def _without(self, session: Any) -> List[int]:
+        """Sites of what has no local gradient in this backward."""
+        return [slot.view.site for index, slot in enumerate(self.slots) if index not in self.seen and slot.named(session)]
+
+    def _stay(self, module: Any) -> bool:
+        """Are local gradients still there when all hooks have run?"""
+        return not (module.gradient_as_bucket_view and self._syncs(module))
+
+    def _syncs(self, module: Any) -> bool:
         return bool(getattr(module, "require_forward_param_sync", True))
 
     # ---- before a forward ---------------------------------------------------------------------------------------------------------------
@@ -139,14 +182,57 @@ class Watch:
         lib = _native.lib()
         for slot in self.slots:
             gradient = slot.parameter.grad
-            if gradient is None:
+            if gradient is None or not slot.named(session):
                 continue
-            if not slot.point(session, gradient):
+            if not slot.point(gradient):
                 return
             _native.call(lib.fb_scan_first, slot.pointer, ctypes.byref(first))
             if first.value != abi.NO_INDEX:
                 return
         self._clean = update.micro
+
+
+class Gathered(Watch):
+    """The parameters that one module of fully_shard gathers. Their gradients are whole, and this rank's own, until they are reduced to
+    parts, which is when the module has gone through backward. They have sites of their own, since they have another shape."""
+
+    def __init__(self, module: Any) -> None:
+        self._shards: List[Any] = []
+        super().__init__(module)
+
+    def _slots(self, module: Any) -> "List[_Slot]":
+        out = []
+        for shard in sharded.shards(module):
+            whole = getattr(shard, "_unsharded_param", None)
+            if isinstance(whole, torch.Tensor) and whole.requires_grad and not sharded.is_dtensor(whole):
+                self._shards.append(weakref.ref(shard))
+                out.append(_Slot(whole))
+        return out
+
+    def name(self, session: Any) -> None:
+        """Sites of this session. Between steps."""
+        for slot, reference in zip(self.slots, self._shards):
+            shard = reference()
+            place = session.names.places.get(id(shard.sharded_param)) if shard is not None else None
+            if place is not None and place.gradient != abi.UINT32_MAX:
+                slot.give(session, session.names.site(session.run, abi.ROLE_GRADIENT, place.module,
+                                                      f"{shard._module_info.param_name}.grad", tuple(slot.parameter.shape)))
+
+    def _without(self, session: Any) -> List[int]:
+        parts = [session.names.places.get(id(shard.sharded_param)) for shard in (reference() for reference in self._shards)
+                 if shard is not None]
+        sites = [int(place.gradient) for place in parts if place is not None and place.gradient != abi.UINT32_MAX]
+        own = {slot.view.site for slot in self.slots}
+        return super()._without(session) + [site for site in sites if site not in own]
+
+    def _stay(self, module: Any) -> bool:
+        return False
+
+    def _syncs(self, module: Any) -> bool:
+        return False  # what was reduced lies elsewhere: nothing here is ever mixed with it
+
+    def next_micro(self, session: Any) -> None:
+        return
 
 
 class _Slot:
@@ -162,17 +248,21 @@ class _Slot:
         self._error = ctypes.byref(self.error)
         self._address, self._dtype, self._kept, self._session = 0, None, None, 0
 
-    def site_of(self, session: Any) -> Optional[int]:
+    def named(self, session: Any) -> bool:
+        """Does this session have a site for it? It has none for what no optimizer owns."""
+        if self._session == id(session):
+            return True
         place = session.names.places.get(id(self.parameter))
-        return None if place is None or place.gradient == abi.UINT32_MAX else int(place.gradient)
+        if place is None or place.gradient == abi.UINT32_MAX:
+            return False
+        self.give(session, int(place.gradient))
+        return True
 
-    def point(self, session: Any, gradient: torch.Tensor) -> bool:
-        """Have the view show a gradient. False: it is not in host memory, or has no name."""
-        if self._session != id(session):
-            site = self.site_of(session)
-            if site is None:
-                return False
-            self.view.site, self._session, self._address = site, id(session), 0
+    def give(self, session: Any, site: int) -> None:
+        self.view.site, self._session, self._address = site, id(session), 0
+
+    def point(self, gradient: torch.Tensor) -> bool:
+        """Have the view show a gradient. False: it is not in host memory."""
         if gradient.data_ptr() == self._address and gradient.dtype is self._dtype and gradient.is_contiguous() \
                 and gradient.numel() == self.view.count and not gradient.is_sparse:
             return True

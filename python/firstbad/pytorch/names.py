@@ -13,6 +13,7 @@ import torch
 
 from .. import _abi as abi
 from .. import _native
+from . import sharded
 
 _WRAPPERS = frozenset(("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
 
@@ -136,9 +137,10 @@ class Names:
             for path, module in scope.named_modules():
                 full = _join(self.prefix(index), clean(path))
                 sparse = bool(getattr(module, "sparse", False))
-                for name, parameter in module._parameters.items():
+                for name, parameter in [*module._parameters.items(), *sharded.behind(module)]:
                     if parameter is None:
                         continue
+                    name += sharded.label(parameter)
                     known = self.places.get(id(parameter))
                     if known is None:
                         self.places[id(parameter)] = place = Place(parameter, full, name, sparse)

@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import sys
+import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
@@ -27,10 +28,11 @@ from .. import _abi as abi
 from .. import _native, runs
 from .._version import __version__
 from ..errors import LibraryError
-from . import say, sharded, silent
+from . import patch, say, sharded, silent
 from .arming import Rendezvous
 
 RANKS_MAX = 256  # gloo connects every pair of ranks
+LEFT_SECONDS = 2.0  # a vote that takes longer is looked after; ranks may well come minutes late, when they save or compile
 _SAME = ("version", "on_bad", "max_skips", "leave_out", "off", "world")  # of what a rank says: must be equal to vote
 _joins = 0
 _uneven: List[str] = []  # why ranks of this process may take different numbers of updates
@@ -45,6 +47,7 @@ class Ranks:
 
     rank, world, local_rank, dp_rank (-1: unknown)   attempt, run_id: as all ranks have them; run_id "" and attempt 0: to be made up
     agreement   AGREE_VOTE, AGREE_NORM or AGREE_NONE  replicated  parameters are equal on all ranks to the last bit
+    sharded     parameters are spread over ranks, or split (FSDP, tensor parallel): modules reduce by themselves
     group       process group of our own, gloo, all ranks; None without a vote
     not_covered sentences for coverage
     """
@@ -56,9 +59,13 @@ class Ranks:
         self.run_id = ""
         self.agreement = abi.AGREE_VOTE if world == 1 else abi.AGREE_NONE
         self.replicated = False
+        self.sharded = False
         self.group: Any = None
         self.not_covered: List[str] = []
         self.processes: List[silent.Process] = []
+        self.synced = 0  # backwards of this process in which gradients were averaged over the ranks
+        self._counted: Any = None
+        self._passed = False  # an update was left out here: the others may have gone on without us
         self.failure: Optional[str] = None  # why no vote can complete any more
         self.name = ""  # prefix of our keys in the store
         self._store: Any = None
@@ -104,16 +111,65 @@ class Ranks:
             return None
         from torch.utils._python_dispatch import _disable_current_modes
 
+        if self._passed:
+            self._passed = False
+            self._is_anyone_gone()
         try:
             with _disable_current_modes(), torch.no_grad():  # a mode of the program must not see, or change, our integers
                 words = torch.tensor(list(values), dtype=torch.int64, device="cpu")
                 options = torch.distributed.AllreduceOptions()
                 options.reduceOp = getattr(torch.distributed.ReduceOp, operation)
-                self.group.allreduce([words], options).wait()
+                self._wait(self.group.allreduce([words], options))
                 return [int(v) for v in words.tolist()]
+        except RanksLost:
+            raise
         except Exception as why:
             self.failure = _first_line(why)
             return None
+
+    def _wait(self, work: Any) -> None:
+        """Until all ranks have come. One that will not come says so in the store, and is not waited for: RanksLost."""
+        began = time.monotonic()
+        looked = began
+        while not work.is_completed():
+            now = time.monotonic()
+            time.sleep(0.0 if now - began < 0.001 else 0.0002 if now - began < 0.1 else 0.01)
+            if now - looked > LEFT_SECONDS:
+                looked = now
+                self._is_anyone_gone()
+        work.wait()  # raises what went wrong
+
+    def _is_anyone_gone(self) -> None:
+        """Has a rank left the vote, or gone on to its next forward past the one that runs?"""
+        why = ""
+        if self._store.check([f"{self.name}/left"]):
+            why = self._store.get(f"{self.name}/left").decode()
+        else:
+            for rank in range(self.world):
+                key = f"{self.name}/passed/{rank}"
+                if rank != self.rank and self._store.check([key]) and int(self._store.get(key)) >= self.synced > 0:
+                    why = f"rank {rank} went on to its next forward, and left this update out"
+        if why:
+            self.failure = why
+            raise RanksLost(why)
+
+    def averaged(self, backward: Any) -> None:
+        """Gradients were averaged in this backward (anything that tells it from others)."""
+        if backward != self._counted:
+            self._counted = backward
+            self.synced += 1
+
+    def passed(self) -> None:
+        """This rank goes on without a vote on the gradients that were averaged last. Cost: one request to the store."""
+        if self.group is not None and self.failure is None:
+            self._passed = True
+            silent.in_time(lambda: self._store.set(f"{self.name}/passed/{self.rank}", str(self.synced)), silent.ANSWER_SECONDS)
+
+    def leave(self, why: str) -> None:
+        """This rank votes no more, and the others shall not wait for it: they stop guarding as well, and train on."""
+        if self.group is not None:
+            self.group = None
+            silent.in_time(lambda: self._store.set(f"{self.name}/left", f"rank {self.rank} votes no more: {why}"[:500]), silent.ANSWER_SECONDS)
 
     def note_failure(self, error: BaseException) -> Optional[str]:
         """What to say when a collective failed, the program's or ours: who did not answer. None when `error` is something else, or
@@ -133,13 +189,6 @@ class Ranks:
             self.failure = silence.text()
         return silence.text()
 
-    def disarm(self, why: str) -> None:
-        """No vote from here on. Between updates, on all ranks alike."""
-        self.group = None
-        if self.world > 1 and self.agreement == abi.AGREE_VOTE:
-            self.agreement = abi.AGREE_NONE
-        self.not_covered.append(f"ranks do not vote: {why}")
-
 
 def lost(session: Any, error: Optional[BaseException]) -> None:
     """The program met `error`. Where it says that a rank did not answer: tell which one, at once, and leave in the ledger that this rank
@@ -153,20 +202,41 @@ def lost(session: Any, error: Optional[BaseException]) -> None:
     update = session.update
     number = session.number if update is None else update.number
     say.write(f"firstbad: step {number} is not applied on rank {ranks.rank}: {said}\n")
-    if update is None or not update.open or update.verdict is not None or ranks.agreement != abi.AGREE_VOTE:
+    if ranks.agreement != abi.AGREE_VOTE or (update is not None and update.verdict is not None):
         return
+    update = session.need_step()  # a forward that failed comes before the library heard of the update
     lib = _native.lib()
     words = (ctypes.c_int64 * 4)()
-    verdict = abi.Verdict.new()
     _native.call(lib.fb_step_ballot, session.run, words)
-    _native.call(lib.fb_step_settle, session.run, None, ctypes.byref(verdict))
-    update.verdict, update.skipped = verdict, verdict.action != abi.PROCEED
+    # No verdict: that would be ours to halt a job that its own failure ends, or that knows how to go on without a rank.
+    update.open = False
+    session.stop(said)
 
 
-def uneven(why: str) -> None:
-    """Ranks may take different numbers of updates (Join): none of this process votes. Before the first update."""
+def install(patches: Any) -> None:
+    """Hear of Join: the ranks below it may take different numbers of updates."""
+    join_module = sys.modules.get("torch.distributed.algorithms.join")
+    if join_module is not None:
+        patches.wrap(join_module.Join, "__enter__", _join_entered)
+
+
+def _join_entered(original: Any) -> Any:
+    def enter(self: Any) -> Any:
+        if getattr(self, "_enable", True):
+            _no_more_votes()
+        return original(self)
+
+    return enter
+
+
+@patch.guest("ranks")
+def _no_more_votes() -> None:
+    why = "Join: ranks may take different numbers of updates"
     if why not in _uneven:
         _uneven.append(why)
+    session = sys.modules[__package__ + ".session"].current() if __package__ + ".session" in sys.modules else None
+    if session is not None and session.ranks is not None and session.ranks.group is not None:
+        session.stop(why)
 
 
 def is_collective_failure(error: BaseException) -> bool:
@@ -210,6 +280,7 @@ def join(session: Any, roots: Sequence[torch.nn.Module] = ()) -> Ranks:
         return ranks
     coupling = sharded.coupling(list(roots) or list(getattr(session, "roots", ()) or ()), ranks.world)
     ranks.dp_rank = coupling.dp_rank
+    ranks.sharded = bool(coupling.kinds - {"ddp"})
     ranks.not_covered.extend(coupling.lines)
     reason = _no_vote(ranks.world, coupling)
     _agree(ranks, coupling, reason)

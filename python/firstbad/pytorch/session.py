@@ -26,7 +26,7 @@ import torch
 from .. import _abi as abi
 from .. import _native
 from ..errors import Halted, LibraryError
-from . import patch, state, untouched, views
+from . import patch, say, state, untouched, views
 from .calls import Call
 from .coverage import Coverage
 from .gate import Gate
@@ -681,7 +681,14 @@ class Session:
         """All gradients of the update are there, and nobody has changed them yet. Raises Halted."""
         if self.halted is not None:
             raise self.halted
-        self.gates.run(why, optimizer)
+        from . import ranks as ranks_module
+
+        try:
+            self.gates.run(why, optimizer)
+        except ranks_module.RanksLost as lost:
+            number = self.number if self.update is None else self.update.number
+            say.write(f"firstbad: nothing is guarded from step {number} on, training goes on: {lost}\n")
+            self.stop(str(lost))
 
 
 def _rng_hash() -> int:

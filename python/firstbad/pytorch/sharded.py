@@ -10,25 +10,12 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 
 _PARTS_MAX = 65_536  # modules looked at for the question of who moves together
-
-
-class Piece(NamedTuple):
-    """A stretch of a tensor that lies here, as something that has a name.
-
-    name    of the parameter as the model has it: "0.weight". label: which part of it: "[2:4]", "[:, 0:8]", "[flat 27:30]"; "" : all
-    start, elements    of the local tensor, flat       shape    of the piece; () for a run of a flat buffer
-    """
-
-    name: str
-    label: str
-    start: int
-    elements: int
-    shape: Tuple[int, ...]
 
 
 class Coupling(NamedTuple):
@@ -146,8 +133,10 @@ def _coupling(roots: Iterable[torch.nn.Module], world: int) -> Coupling:
     if "torch.distributed.pipelining" in sys.modules:
         lines.append("pipeline stages: each is replayed alone, and what comes from another stage is taken as it is")
     if kinds - {"ddp"}:
-        lines.append(f"{', '.join(sorted(kinds - {'ddp'}))}: a gradient is seen after it was reduced, on the rank that keeps that part of "
-                     "it; the rank that brought a bad number is told from its loss and by the replay")
+        lines.append(f"{', '.join(sorted(kinds - {'ddp'}))}: parameters are spread over ranks, so an update is not replayed, and no operator named")
+    if "fsdp" in kinds:
+        lines.append("fsdp: gradients are seen after they were reduced, on the rank that keeps that part of them; which rank brought a bad "
+                     "number is told where its loss shows it")
     return Coupling(frozenset(kinds), tuple(groups), dp_rank, replicas and kinds == {"ddp"}, tuple(lines))
 
 
@@ -192,24 +181,6 @@ def connected(groups: Iterable[Sequence[int]], world: int) -> bool:
 # ---- what lies here, and its name --------------------------------------------------------------------------------------------------
 
 
-def pieces(parameter: torch.Tensor, name: str) -> List[Piece]:
-    """The parts of a parameter (and of its gradient, and of moments of that shape) that lie in this process; [] when none does.
-
-    name  as named_parameters() has it, wrappers left out. A parameter that is whole gives one piece without a label. A flat
-    parameter gives one piece for each of those that it was made of.
-    """
-    if is_dtensor(parameter):
-        block = local(parameter)
-        if block.numel() == 0:
-            return []
-        return [Piece(name, _block_label(parameter), 0, block.numel(), tuple(block.shape))]
-    flat = _flat_pieces(parameter)
-    if flat is not None:
-        prefix = name.rpartition(".")[0]
-        return [Piece(f"{prefix}.{n}" if prefix else n, label, start, count, shape) for n, label, start, count, shape in flat]
-    return [Piece(name, "", 0, parameter.numel(), tuple(parameter.shape))]
-
-
 def offsets(parameter: torch.Tensor) -> Optional[Tuple[int, ...]]:
     """Where the block of a DTensor begins in the whole, by dimension; None when this version of torch cannot say."""
     from torch.distributed.tensor import _utils  # of a DTensor: its package is there
@@ -236,52 +207,59 @@ def _block_label(parameter: torch.Tensor) -> str:
     return f"[{', '.join(cuts)}]"
 
 
-def whole_index(parameter: torch.Tensor, flat: int) -> Optional[Tuple[int, ...]]:
-    """Element `flat` of the block that lies here, as an index of the whole parameter; None when it is not known."""
-    where: Optional[Tuple[int, ...]] = (0,) * parameter.dim()
-    if is_dtensor(parameter):
-        where = offsets(parameter)
-    if where is None:
-        return None
-    out: List[int] = []
-    for size, begin in zip(reversed(local(parameter).shape), reversed(where)):
-        out.append(flat % size + begin)
-        flat //= size
-    return tuple(reversed(out))
+_groups: "weakref.WeakKeyDictionary[torch.nn.Module, List[weakref.ref[Any]]]" = weakref.WeakKeyDictionary()
+_labels: Dict[int, Tuple["weakref.ref[torch.Tensor]", str]] = {}
 
 
-def _flat_pieces(parameter: Any) -> Optional[List[Tuple[str, str, int, int, Tuple[int, ...]]]]:
-    """Of a FlatParameter: (name, label, start, count, shape) of what lies in this rank's shard; None for any other tensor."""
-    infos = getattr(parameter, "_shard_param_infos", None)
-    names = getattr(parameter, "_fqns", None)
-    shapes = getattr(parameter, "_shapes", None)
-    if infos is None or names is None or shapes is None:
-        return None
-    out = []
-    for name, shape, info in zip(names, shapes, infos):
-        if not info.in_shard or not info.numel_in_shard:
-            continue
-        whole = info.numel_in_shard == shape.numel()
-        begin = info.intra_param_start_idx
-        label = "" if whole else f"[flat {begin}:{begin + info.numel_in_shard}]"
-        out.append((name, label, info.offset_in_shard, info.numel_in_shard, tuple(shape) if whole else ()))
-    return out
-
-
-def flat_runs(root: torch.nn.Module) -> Dict[int, str]:
-    """id of a parameter that FSDP with use_orig_params shows -> the label of the part of it that lies here.
-
-    These parameters are views into the flat shard with the shape (elements,), or empty where nothing of them lies here.
-    """
-    out: Dict[int, str] = {}
+def learn(root: torch.nn.Module) -> None:
+    """Before parameters of a root are named: which of them are parts of something. Cost: a walk over its modules."""
     for module in root.modules():
-        handle = getattr(module, "_handle", None) if is_fsdp(module) else None
-        flat = getattr(handle, "flat_param", None)
-        shown = getattr(flat, "_params", None)
-        if flat is None or not shown:
-            continue
-        for parameter, shape, info in zip(shown, flat._shapes, flat._shard_param_infos):
-            if info.in_shard and info.numel_in_shard != shape.numel():
-                begin = info.intra_param_start_idx
-                out[id(parameter)] = f"[flat {begin}:{begin + info.numel_in_shard}]"
+        if is_fully_shard(module):
+            for shard in shards(module):
+                known = _groups.setdefault(shard._module_info.module, [])
+                if not any(one() is shard for one in known):
+                    known.append(weakref.ref(shard))
+        elif is_fsdp(module):
+            for parameter, text in _flat_runs(module):
+                _labels[id(parameter)] = (weakref.ref(parameter), text)
+
+
+def shards(module: Any) -> List[Any]:
+    """What fully_shard keeps for each parameter that this module gathers: sharded_param, unsharded_param, _module_info. Private to torch:
+    where it is not found, parameters are named by their place in the optimizer, and gradients are seen after they were reduced only."""
+    group = getattr(module._get_fsdp_state(), "_fsdp_param_group", None) if hasattr(module, "_get_fsdp_state") else None
+    return [one for one in getattr(group, "fsdp_params", ()) or () if hasattr(one, "_module_info") and hasattr(one, "sharded_param")]
+
+
+def behind(module: Any) -> List[Tuple[str, torch.Tensor]]:
+    """(name, parameter) that optimizers own and that fully_shard has taken out of a module while the whole ones are in it."""
+    alive = [one() for one in _groups.get(module, ())] if module in _groups else []
+    return [(shard._module_info.param_name, shard.sharded_param) for shard in alive if shard is not None]
+
+
+def label(parameter: torch.Tensor) -> str:
+    """Which part of it lies here, behind its name: "[2:4]", "[flat 27:30]"; "" for a whole one."""
+    if is_dtensor(parameter):
+        return _block_label(parameter)
+    known = _labels.get(id(parameter))
+    return known[1] if known is not None and known[0]() is parameter else ""
+
+
+def _flat_runs(module: Any) -> List[Tuple[torch.Tensor, str]]:
+    """Parameters that FSDP shows in place of a module's own, and which part of each lies here.
+
+    With use_orig_params they are views into the flat shard with the shape (elements,), or empty where nothing of them lies here.
+    Otherwise there is one flat parameter for all of the module.
+    """
+    flat = getattr(getattr(module, "_handle", None), "flat_param", None)
+    if flat is None:
+        return []
+    shown = getattr(flat, "_params", None)
+    if not shown:
+        return [(flat, f"[shard {module.process_group.rank()} of {module.process_group.size()}]")]
+    out: List[Tuple[torch.Tensor, str]] = []
+    for parameter, shape, info in zip(shown, flat._shapes, flat._shard_param_infos):
+        if info.in_shard and info.numel_in_shard != shape.numel():
+            begin = info.intra_param_start_idx
+            out.append((parameter, f"[flat {begin}:{begin + info.numel_in_shard}]"))
     return out

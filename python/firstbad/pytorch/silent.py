@@ -77,7 +77,7 @@ def find(store: Any, name: str, rank: int, processes: Sequence[Process], seconds
 
     store, name  where ranks that met the same failure say so; store None: do not ask. Never raises; takes `seconds` at most.
     """
-    posted = _in_time(lambda: store.set(f"{name}/{rank}", "here"), seconds) if store is not None else False
+    posted = in_time(lambda: store.set(f"{name}/{rank}", "here"), seconds) if store is not None else False
     until = time.monotonic() + seconds
     while True:
         dead = {r: f"{state} (process {p.pid} of {p.place.split(' ')[0]})" for r, p in enumerate(processes)
@@ -94,12 +94,12 @@ def find(store: Any, name: str, rank: int, processes: Sequence[Process], seconds
             if r != rank and not store.check([f"{name}/{r}"]):
                 quiet[r] = f"gave no answer within {seconds:.0f} s"
 
-    if not _in_time(ask, seconds):
+    if not in_time(ask, seconds):
         return Silence({0: "holds the store of the job, and that does not answer"}, False)
     return Silence(quiet, False)
 
 
-def _in_time(what: Any, seconds: float) -> bool:
+def in_time(what: Any, seconds: float) -> bool:
     """Call something that may hang; True when it came back without an error."""
     done: List[bool] = []
 

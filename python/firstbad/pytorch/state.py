@@ -9,7 +9,7 @@ import torch
 
 from .. import _abi as abi
 from .. import _native
-from . import views
+from . import sharded, views
 from .calls import Snapshot
 from .names import Names
 
@@ -19,6 +19,7 @@ LEARN_UPDATES = 2
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal to the last bit, NaN included."""
+    a, b = sharded.local(a), sharded.local(b)  # comparing parts that are spread over ranks would be a collective
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.device.type != "cpu" or not (a.is_contiguous() and b.is_contiguous()):
@@ -130,6 +131,7 @@ class Owned:
                 if place is not None:
                     role = abi.ROLE_MOMENT if tensor.dtype in views.FLOATS and tensor.numel() > 1 else abi.ROLE_COUNTER
                     rows.append((role, (place.module, f"{place.name}.{key}"), tensor))
+        rows = [(role, place, sharded.local(tensor)) for role, place, tensor in rows]
         return [row for row in rows if _in_host_memory(row[2])]
 
     def refresh(self, run: Any, names: Names, optimizers: Sequence[Any]) -> None:
