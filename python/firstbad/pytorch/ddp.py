@@ -282,12 +282,8 @@ class _Slot:
 
 
 def elsewhere(tensor: torch.Tensor) -> bool:
-    """Not in host memory, or to be treated so (FIRSTBAD_DEVICE_PATH)."""
-    if tensor.device.type != "cpu":
-        return True
-    from . import device
-
-    return device.FORCED
+    """Not in host memory, or to be treated so."""
+    return tensor.device.type != "cpu" or views.ELSEWHERE
 
 
 def _hook(mine: "weakref.ref[Watch]", index: int) -> Callable[[torch.Tensor], None]:

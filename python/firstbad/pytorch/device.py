@@ -10,7 +10,6 @@ While a CUDA graph is captured nothing of this may run: what is captured would b
 """
 from __future__ import annotations
 
-import os
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -19,7 +18,6 @@ from .. import _abi as abi
 from .. import _native
 from . import views
 
-FORCED = os.environ.get("FIRSTBAD_DEVICE_PATH") == "1"  # tensors in host memory take this path too: for tests
 COPY_BYTES_MAX = 1 << 28  # a bad tensor up to this size is brought to the host, and described there as any other
 _SUMMED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _EIGHT_BITS = {  # codes that are not finite: (mask, value at and above which a masked code is bad); OCP 8-bit Floating Point Specification
@@ -121,18 +119,6 @@ def _bad_codes(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.view(torch.uint8) & mask) >= least
 
 
-def found_inf(update: Any) -> Optional[torch.Tensor]:
-    """Exactly 0.0 or 1.0, 0-dim float32 on the device, of what was looked at in this update; None when there is nothing. No wait.
-
-    For optimizers that take the flag inside their kernel. Any other value than 0 and 1 would move their step counters by a part.
-    """
-    looked = _pending.of(update)
-    if not looked:
-        return None
-    home = looked[0].flags.device
-    return torch.stack([one.flags.max().to(home, non_blocking=True) for one in looked]).max()
-
-
 def check(session: Any, boundary: int, gradients: Sequence[Tuple[Any, int]], losses: Sequence[Tuple[Any, int]] = ()) -> None:
     """At the gate: look at these, and tell the library of them and of what was enqueued before in this update.
 
@@ -163,6 +149,8 @@ def check(session: Any, boundary: int, gradients: Sequence[Tuple[Any, int]], los
             view.site, view.device = site, -1
             view.dtype, view.count = (views.DTYPES[memory.dtype], memory.numel()) if memory is not None else (0, 0)
         _native.call(lib.fb_step_looked, session.run, one.boundary, array, len(one.tensors))
+        if one.boundary == abi.LOCAL_GRAD and session.world == 1:  # nothing reduces them
+            _native.call(lib.fb_step_looked, session.run, abi.REDUCED_GRAD, array, len(one.tensors))
     if findings:
         _native.call(lib.fb_step_report, session.run, (abi.Finding * len(findings))(*findings), len(findings))
     looked.clear()

@@ -206,12 +206,21 @@ class Gate:
 
     def _look(self, update: Update, table: views.Table, gradients: List[Any]) -> None:
         session, lib = self.session, _native.lib()
-        elsewhere = table.update(gradients)
+        if views.ELSEWHERE:
+            elsewhere = [i for i, gradient in enumerate(gradients) if gradient is not None]
+            table.update([None] * len(gradients))
+        else:
+            elsewhere = table.update(gradients)
         alone = session.world == 1
         boundary = abi.LOCAL_GRAD if alone else abi.REDUCED_GRAD
-        _native.call(lib.fb_step_check, session.run, boundary, table.array, table.count)
+        array, count = table.array, table.count
+        if elsewhere:  # a view of what lies on a device says that there is nothing, and that is not so
+            apart = set(elsewhere)
+            here = [view for i, view in enumerate(table.views) if i not in apart]
+            array, count = (abi.View * max(1, len(here)))(*here), len(here)
+        _native.call(lib.fb_step_check, session.run, boundary, array, count)
         if alone:  # nothing reduces them: what was looked at is what the optimizer gets
-            _native.call(lib.fb_step_looked, session.run, abi.REDUCED_GRAD, table.array, table.count)
+            _native.call(lib.fb_step_looked, session.run, abi.REDUCED_GRAD, array, count)
         elif session.ranks.sharded:
             self._local_only()
         device_losses = [loss for loss in update.losses if not loss.told and loss.tensor.device.type != "cpu"]

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any, Dict, List, Optional, Sequence
 
 import torch
@@ -19,6 +20,8 @@ for _name, _code in (("float8_e4m3fn", abi.F8_E4M3FN), ("float8_e5m2", abi.F8_E5
     if hasattr(torch, _name):
         DTYPES[getattr(torch, _name)] = _code
 
+# Gradients in host memory are looked at as those of a device are: for tests.
+ELSEWHERE = os.environ.get("FIRSTBAD_DEVICE_PATH") == "1"
 FLOATS = frozenset(dtype for dtype, code in DTYPES.items() if code < abi.I8)
 
 
