@@ -367,3 +367,45 @@ def test_locating__stops_making_the_batch_small_when_its_time_is_over(folder, mo
     guarded.backward(guarded.call(model, x).mean())
     _, located = guarded.incident()
     assert located.found == "entry" and located.rows in ([], list(range(8)))
+
+
+def test_incident__a_list_with_one_item_a_row_follows_its_rows(folder):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 2)
+
+        def forward(self, x, lengths):
+            return self.fc(torch.stack([row[:n].mean(0) for row, n in zip(x, lengths)]))
+    model = Net()
+    guarded = Guarded(folder, model)
+    guarded.backward(guarded.call(model, torch.randn(5, 3, 4), [3, 2, 0, 1, 3]).mean())
+    _, located = guarded.incident(samples=[50, 51, 52, 53, 54])
+    assert located.found == "operator" and "mean" in located.operator and located.rows == [2], located
+
+
+def test_incident__no_sample_is_blamed_where_any_of_them_shows_it(folder):
+    model = nn.Linear(4, 2)
+    guarded = Guarded(folder, model)
+    out = guarded.call(model, torch.randn(5, 4))
+    guarded.backward((out - out).sum().sqrt())
+    verdict, located = guarded.incident(samples=[50, 51, 52, 53, 54])
+    assert located.found == "operator" and located.rows == [] and read(guarded, verdict)["minimise"] is None
+
+
+def test_incident__a_master_copy_stands_for_the_parameter_that_its_gradient_was_made_of(folder, monkeypatch):
+    from firstbad.pytorch import registry
+    model = nn.Linear(4, 2).half()
+    master = [nn.Parameter(p.detach().float()) for p in model.parameters()]
+    optimizer = torch.optim.SGD(master, lr=0.1)
+    monkeypatch.setattr(registry.optimizers, "alive", lambda: [optimizer])
+    guarded = Guarded(folder, model)
+    x = torch.ones(3, 4, dtype=torch.float16)
+    guarded.backward((guarded.call(model, x).float() * 1e6).sum())
+    for i, (p, m) in enumerate(zip(model.parameters(), master)):
+        m.grad, p.grad = p.grad.float(), None
+        guarded.gradient_names[id(m)] = "optimizer", f"[{i}]"
+        guarded.site(abi.ROLE_GRADIENT, "optimizer", f"[{i}]", ".grad")
+    _, located = guarded.incident(abi.LOCAL_GRAD, [(("optimizer", "[0].grad"), master[0].grad)])
+    assert located.found == "operator" and located.boundary == abi.LOCAL_GRAD and located.cause == "fp16_backward_overflow", (
+        located, located.note)

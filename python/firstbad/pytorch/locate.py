@@ -27,7 +27,7 @@ from ..errors import FirstbadError, LibraryError
 from . import bundle, registry, smaller, source
 from . import words as saying
 from .locator import Finding, Group, Located, Locator
-from .program import Program, RootCall, digest_of
+from .program import Backward, Program, RootCall, digest_of
 from .rehearse import Rehearsal, is_bad
 from .replay import Names, Replay, Unsupported
 from .replay_update import Held, UpdateReplay
@@ -58,6 +58,10 @@ def incident(session: Any, update: Any, verdict: Any) -> Optional[Located]:
         return None
     seen.add(case)
     if not wants_locating():
+        return None
+    if getattr(getattr(session, "ranks", None), "sharded", False):
+        # Modules gather and reduce by themselves there, in memory that comes and goes: what a tape says of it would be no proof.
+        session.coverage.note("locating: parameters are spread over ranks, and such an update is not replayed")
         return None
     return _Incident(session, update, verdict, case).locate()
 
@@ -119,6 +123,13 @@ def names_of(program: Program, known: Optional[Dict[int, Tuple[str, str]]] = Non
             gradients.append((external.tensor, module, last))
     scalars = [(scale, "loss_scale") for scale in (getattr(s, "_scale", None) for s in scalers) if isinstance(scale, torch.Tensor)]
     return Names(state, gradients, scalars)
+
+
+def loose_leaves(names: Names, known: Dict[int, Tuple[str, str]]) -> List[Tuple[torch.Tensor, str, str]]:
+    """(leaf, module, name) of what optimizers own and no root has."""
+    told = {id(leaf) for leaf, _, _ in names.gradients}
+    return [(leaf, *known[id(leaf)]) for optimizer in registry.optimizers.alive() for group in optimizer.param_groups
+            for leaf in group["params"] if id(leaf) in known and id(leaf) not in told]
 
 
 def _place(prefix: str, name: str) -> Tuple[str, str]:
@@ -194,12 +205,15 @@ class _Incident:
         self.fill = 0.0
         self.sentence = ""  # why it cannot be replayed
         self.names: Optional[Names] = None
+        self.rows_matter = False
 
     def locate(self) -> Optional[Located]:
         finding = finding_of(self.folder, self.verdict, self.ranks)
         if finding is None:
             return None
         self.program = self.session.recorder.finish()
+        if finding.kind == abi.KIND_OUT_OF_RANGE and not any(isinstance(step, Backward) for step in self.program.steps):
+            return None  # torch refuses it, so that there is nothing to replay; the check has said which row and which value
         before = _fingerprint(self.program)
         try:
             again, finding = self._prepare(finding)
@@ -225,10 +239,12 @@ class _Incident:
         if alone:
             self.differences.append("the other ranks took no part in the replay")
         names = names_of(self.program, getattr(self.session, "gradient_names", None), getattr(self.session, "scalers", ()) or ())
-        one = Rehearsal(self.program, names, self.ranks, finding, [loss.tensor for loss in getattr(self.update, "losses", ())])
+        one = Rehearsal(self.program, names, self.ranks, finding, [loss.tensor for loss in getattr(self.update, "losses", ())],
+                        loose_leaves(names, getattr(self.session, "gradient_names", None) or {}))
         self._keep(names, finding)
         shown = one.rehearse()
         self.fill, self.names = one.fill, names
+        self.rows_matter = bool(shown) and one.rows_matter()
         self.differences += one.differences
         if alone and not shown and self.ranks.rank != max(int(self.verdict.first_rank), 0):
             return None, finding  # it is another rank's
@@ -286,7 +302,8 @@ class _Incident:
         assert self.program is not None
         update_only = isinstance(again, (UpdateReplay, _Never))
         seconds = float(os.environ.get("FIRSTBAD_LOCATE_SECONDS") or 300)
-        locator = Locator(again, None if update_only else self.program, self.ranks, finding.micro, seconds, self.fill)
+        locator = Locator(again, None if update_only else self.program, self.ranks, finding.micro, seconds, self.fill,
+                          self.rows_matter)
         number = int(self.verdict.step)
         first = getattr(self.session, "first_step", None)
         attempt = 0 if first is None or number != first else 2 if getattr(self.session, "resumed", False) else 1
@@ -314,7 +331,8 @@ class _Incident:
         return located
 
     def _samples(self, micro: int) -> Optional[Sequence[int]]:
-        samples = getattr(self.update, "samples", None)
+        of_inputs = getattr(getattr(self.session, "inputs", None), "samples", None)  # by micro-step, as the loader gave them
+        samples = of_inputs if isinstance(of_inputs, dict) and of_inputs else getattr(self.update, "samples", None)
         if samples is None:
             return None
         of_micro = samples.get(micro) if isinstance(samples, dict) else samples[micro] if samples and isinstance(

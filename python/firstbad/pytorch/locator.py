@@ -79,13 +79,13 @@ class Locator:
     """One call of fb_locate_run.
 
     again_: a Replay or an UpdateReplay. rows_of_micro: the batch of the finding's micro-step, for minimising; None: cannot be made
-    smaller. seconds_max: after it no smaller batch is tried.
+    smaller. rows_matter: not, where any row alone shows it: no sample is to blame then. seconds_max: after it no smaller batch is tried.
     """
 
     def __init__(self, again_: Any, program: Optional[Program], ranks: Group, micro: int, seconds_max: float = 300.0,
-                 fill: float = 0.0) -> None:
+                 fill: float = 0.0, rows_matter: bool = True) -> None:
         self.again, self.program, self.ranks, self.fill = again_, program, ranks, fill
-        self.batch = smaller.batch_of(program, micro) if program is not None else smaller.Batch(0, 0, [], [], [])
+        self.batch = smaller.batch_of(program, micro) if program is not None and rows_matter else smaller.NO_BATCH
         self.until = time.monotonic() + seconds_max
         self.kept: List[Kept] = []
         self.failure: Optional[BaseException] = None  # of the user's, to be raised when C has returned
@@ -147,7 +147,7 @@ class Locator:
             flat = torch.tensor(asked.keep[:len(rows) * asked.column_count], dtype=torch.uint8)
             keep = flat.reshape(len(rows), asked.column_count).bool()
         assert self.program is not None
-        return Change(externals=smaller.without(self.program, self.batch, rows, keep))
+        return smaller.change_of(self.program, self.batch, rows, keep)
 
     def _over(self) -> bool:
         """The same answer on all ranks, since some of them may meet in a collective of the replay."""

@@ -1,24 +1,29 @@
 """A replay without a tape, before any with one: does it show the finding at all, in which of several losses, and is it the run?"""
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 
 from .. import _abi as abi
+from . import smaller
 from .locator import Finding, Group, Locator
 from .program import Program
-from .replay import Names, Replay, Unsupported
+from .replay import Change, Names, Replay, Unsupported
 
 
 class Rehearsal:
     """program, names: of the update. losses: its losses as the run had them; () where nobody kept them.
 
+    loose: (leaf, module, name) of leaves that no root has, and whose gradients the program itself makes of others.
+
     again: the Replay to locate with. finding: under the name that the tape will hear. fill: what fresh memory has to hold.
     differences: what makes a replay differ from the run, one sentence each.
     """
 
-    def __init__(self, program: Program, names: Names, ranks: Group, finding: Finding, losses: Sequence[torch.Tensor] = ()) -> None:
+    def __init__(self, program: Program, names: Names, ranks: Group, finding: Finding, losses: Sequence[torch.Tensor] = (),
+                 loose: Sequence[Tuple[torch.Tensor, str, str]] = ()) -> None:
+        self.loose = list(loose)
         self.program, self.ranks, self.told = program, ranks, list(losses)
         self.fill = 0.0
         self.differences: List[str] = []
@@ -55,6 +60,8 @@ class Rehearsal:
         """One replay without a tape: does it show the finding, in which of several losses, and does memory that nobody wrote decide?"""
         again, finding = self.again, self.finding
         shown = self._shows(again, finding, 0.0)
+        if shown is False and self._stand_in(again, finding):
+            shown = self._shows(again, finding, 0.0)
         if shown is None or shown:
             return bool(shown)
         if self._shows(again, finding, float("nan")):
@@ -63,6 +70,39 @@ class Rehearsal:
             return True
         self._unfaithful(again, finding)
         return False
+
+    def rows_matter(self) -> bool:
+        """Does it depend on which rows are in the batch? Where the first row alone shows it, and the last alone as well, it is not
+        the samples, or the replay cannot follow what belongs to a row. The same on all ranks."""
+        batch = smaller.batch_of(self.program, self.finding.micro)
+        counts = [batch.rows, -batch.rows] if self.ranks.max_ints is None else list(self.ranks.max_ints([batch.rows, -batch.rows]))
+        if counts[0] < 2 or -counts[1] < 2:
+            return False
+        loss_at = self.again.loss_at
+        shown = [self._shows(self.again, self.finding, self.fill, smaller.change_of(self.program, batch, [row], None))
+                 for row in (0, batch.rows - 1)]
+        self.again.loss_at = loss_at
+        return not all(shown)
+
+    def _stand_in(self, again: Replay, finding: Finding) -> bool:
+        """A master copy in FP32 has a gradient that the program copied from that of a parameter: the one that is bad at the same
+        elements stands for it, under both names. The same on all ranks."""
+        names, found = again.names, -1
+        if finding.boundary in (abi.LOCAL_GRAD, abi.REDUCED_GRAD):
+            wanted = next((leaf.grad for leaf, module, name in self.loose
+                           if (module, f"{name}.grad") == (finding.module, finding.tensor) and leaf.grad is not None), None)
+            for i, (_, gradient) in enumerate(again.gradients):
+                if wanted is not None and gradient is not None and wanted.numel() == gradient.numel() and is_bad(gradient) and \
+                        torch.equal(torch.isfinite(wanted.reshape(-1)), torch.isfinite(gradient.reshape(-1))):
+                    found = i
+                    break
+        if self.ranks.max_ints is not None:
+            found = int(self.ranks.max_ints([found])[0])
+        if found < 0:
+            return False
+        leaf = again.gradients[found][0]
+        again.names = names._replace(gradients=[*names.gradients, (leaf, finding.module, finding.tensor[:-len(".grad")])])
+        return True
 
     def _unfaithful(self, again: Replay, finding: Finding) -> None:
         """It does not show: is a replay the run at all? A transient fault may be claimed only where it is."""
@@ -83,12 +123,12 @@ class Rehearsal:
                     self.differences.append(f"the gradient of {module}.{name} came to other numbers in a replay")
                     return
 
-    def _shows(self, again: Replay, finding: Finding, fill: float) -> Optional[bool]:
+    def _shows(self, again: Replay, finding: Finding, fill: float, change: Change = Change()) -> Optional[bool]:
         """Is the finding bad in a replay with this in fresh memory? The same on all ranks; None: it cannot be replayed."""
         answer = 0
         try:
             again.loss_at = -1
-            again.run(fill=fill)
+            again.run(change=change, fill=fill)
             if self.ranks.rank == finding.rank:
                 answer = int(self._bad_in(again, finding))
         except (MemoryError, RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError):

@@ -30,11 +30,13 @@ class Change(NamedTuple):
     widen: numbers of 16 bits become 32, autocast is off.
     externals: number of an external -> what takes its place (a smaller batch, another rank's).
     rng: index of a step -> random state in the place of its own.
+    rows: of a smaller batch: which row stands in the place of each; a list of numbers or texts with one item a row follows.
     """
 
     widen: bool = False
     externals: Dict[int, torch.Tensor] = {}
     rng: Dict[int, torch.Tensor] = {}
+    rows: Tuple[int, ...] = ()
 
 
 class Names(NamedTuple):
@@ -173,13 +175,16 @@ class _Run:
             raise Unsupported("a tensor of the program was read before it was made")
         return found  # type: ignore[no-any-return]
 
-    def _arguments(self, tree: Any) -> Any:
+    def _arguments(self, tree: Any, inputs: bool = False) -> Any:
+        if inputs and self.change.rows:
+            tree = _in_rows(tree, self.change.rows)
         return rebuild_refs(tree, lambda leaf: self._get(leaf) if isinstance(leaf, Ref) else leaf)
 
     def _root(self, index: int, step: RootCall) -> None:
         state = step.rng if index not in self.change.rng else step.rng._replace(cpu=self.change.rng[index])
         randomness.restore(state)
-        args, kwargs = self._arguments(step.args), self._arguments(step.kwargs)
+        mine = self.replay.finding_micro in (-1, step.micro)
+        args, kwargs = self._arguments(step.args, mine), self._arguments(step.kwargs, mine)
         self.where.fixed, self.where.called = None, step.source
         with torch.set_grad_enabled(step.grad), untouched.autocast_as(step.autocast, self.change.widen), self._inside():
             outputs = plain_module(step.root)(*args, **kwargs)
@@ -196,6 +201,9 @@ class _Run:
             self.streams.keep(generator)
             generator.set_state(state)
         args, kwargs = self._arguments(step.args), self._arguments(step.kwargs)
+        if self.change.rows and self.replay.finding_micro in (-1, step.micro):
+            args = tuple(_in_rows(given, self.change.rows) if "lengths" in argument.name else given
+                         for argument, given in zip(step.func._schema.arguments, args))
         boundary = abi.LOSS if index > self.last_root else abi.FORWARD
         self.where.fixed = At("", step.source, boundary, step.micro, None)
         try:
@@ -254,12 +262,14 @@ class _Run:
         self.values = []
         self.where.micro = self.program.micro
         self.where.fixed = At("", None, self.replay.boundary, self.program.micro, None)
+        reduced = set()
         for leaf, module, name in self.replay.names.gradients:
             gradient = leaf.grad
             self.replay.gradients.append((leaf, gradient))
             if gradient is None:
                 continue
-            if self.replay.reduce is not None:
+            if self.replay.reduce is not None and id(leaf) not in reduced:
+                reduced.add(id(leaf))
                 with torch.no_grad():
                     self.replay.reduce(leaf)
                 if self.tape is not None:
@@ -267,6 +277,17 @@ class _Run:
             if self.tape is not None:
                 self.tape.site(f"{name}.grad", gradient, module, self.replay.boundary)
         self.where.fixed = None
+
+
+def _in_rows(tree: Any, rows: Tuple[int, ...]) -> Any:
+    """Lists of numbers or texts with one item a row, in the order of `rows`. A tuple is a shape more often than that."""
+    if type(tree) is list and len(tree) == len(rows) and all(isinstance(item, (int, float, str)) for item in tree):
+        return [tree[row] for row in rows]
+    if type(tree) in (list, tuple):
+        return type(tree)(_in_rows(child, rows) for child in tree)
+    if type(tree) is dict:
+        return {key: _in_rows(child, rows) for key, child in tree.items()}
+    return tree
 
 
 def _reads(step: Any) -> List[int]:

@@ -11,6 +11,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 
 from .program import External, Program, RootCall, refs_in
+from .replay import Change
 
 IGNORED = -100  # of PyTorch's losses, unless they were told otherwise
 
@@ -28,6 +29,9 @@ class Batch(NamedTuple):
     labels: List[int]
 
 
+NO_BATCH = Batch(0, 0, [], [], [])
+
+
 def batch_of(program: Program, micro: int) -> Batch:
     """The batch of a micro-step: the externals that it was the first to read."""
     mine = [(number, e) for number, e in enumerate(program.externals)
@@ -37,7 +41,7 @@ def batch_of(program: Program, micro: int) -> Batch:
     first = next((e for number, e in mine if number in handed), None)
     rows = int(first.tensor.shape[0]) if first is not None else 0
     if rows < 1:
-        return Batch(0, 0, [], [], [])
+        return NO_BATCH
     columns = next((int(e.tensor.shape[1]) for number, e in mine if number in handed and _is_ids(e) and e.tensor.dim() == 2
                     and e.tensor.shape[0] == rows and not _is_label(e)), 0)
     of_rows = []
@@ -88,6 +92,13 @@ def without(program: Program, batch: Batch, rows: Sequence[int], keep: Optional[
             labels.reshape(batch.rows, -1)[~stays.to(labels.device)] = IGNORED
             out[number] = labels
     return out
+
+
+def change_of(program: Program, batch: Batch, rows: Sequence[int], keep: Optional[torch.Tensor]) -> Change:
+    """The same as what a replay is told. Lists with one item a row, lengths or names, are put in the same order."""
+    kept = set(rows)
+    return Change(externals=without(program, batch, rows, keep),
+                  rows=tuple(row if row in kept else rows[0] for row in range(batch.rows)))
 
 
 def alike(program: Program) -> int:
