@@ -340,7 +340,9 @@ static void say_smallest(const replay_job *job, fb_lines *lines)
     fb_lines_add(lines, "  smallest", INDENT, "%u of %u sample%s%s, %u token%s%s%s", rows, job->file.minimise.rows,
                  job->file.minimise.rows == 1 ? "" : "s", samples, job->file.minimise.tokens_needed,
                  job->file.minimise.tokens_needed == 1 ? "" : "s",
-                 job->file.minimise.coupled ? ", needed together: the cause is in what they share" : "",
+                 job->file.minimise.rest_shows == 1 ? "; the other samples show it as well, so none of them is the cause"
+                 : job->file.minimise.coupled       ? ", needed together: the cause is in what they share"
+                                                    : "",
                  job->file.minimise.state == FB_MINIMISE_BUDGET ? "; it may be smaller still, the replays allowed were used up"
                                                                 : "");
 }

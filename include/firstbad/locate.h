@@ -190,7 +190,7 @@ typedef struct fb_locate_config {
     int32_t finding_rank;
     int32_t finding_boundary;
     int32_t finding_micro_step;
-    int32_t finding_kind; /* FB_KIND_*, 0: unknown */
+    int32_t finding_kind; /* FB_KIND_*, 0: unknown; a mask that holds -Inf then tells nothing */
     const char *finding_module, *finding_tensor;
     int32_t strategy;            /* FB_LOCATE_SWEEP, FB_LOCATE_BISECT */
     uint32_t probes_max;         /* tensors that one replay looks at; 0: any number */
@@ -264,6 +264,9 @@ typedef struct fb_locate_result {
     uint32_t rows_needed; /* samples of the smallest batch; 0: not minimised */
     uint32_t tokens_needed;
     uint32_t other_ranks_bad, other_ranks_tried; /* FB_LOCATE_OTHER_RANK */
+    /* 1: without the rows of the smallest batch it does not show; -1: the other rows show it as well, so that no row is to blame;
+       0: not tried */
+    int32_t rows_alone;
     uint64_t nanoseconds;
     char module[128], op[64], tensor[128], source[256]; /* of the origin, or the last candidate of an interval; "" unknown */
     char cause_class[48];                               /* docs/format/causes.md; "unknown" */
@@ -276,13 +279,13 @@ typedef struct fb_locate_result {
     uint32_t later; /* operators that may have failed by themselves as well, and come after the origin: not first */
     char node[64];  /* autograd node that ran the origin, "SqrtBackward0"; "" none. `size` may end before it */
 } fb_locate_result;
-#define FB_LOCATE_RESULT_INIT                                                                                                    \
-    {                                                                                                                            \
-        sizeof(fb_locate_result), 0, 0, -1, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, {0}, {0}, {0}, {0}, NULL, NULL, \
-            -1, 0,                                                                                                               \
-        {                                                                                                                        \
-            0                                                                                                                    \
-        }                                                                                                                        \
+#define FB_LOCATE_RESULT_INIT                                                                                                 \
+    {                                                                                                                         \
+        sizeof(fb_locate_result), 0, 0, -1, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, {0}, {0}, {0}, {0}, NULL, \
+            NULL, -1, 0,                                                                                                      \
+        {                                                                                                                     \
+            0                                                                                                                 \
+        }                                                                                                                     \
     }
 
 /**

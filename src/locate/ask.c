@@ -108,7 +108,10 @@ int32_t fb_locate_of_finding(const fb_locate *l, int32_t seen)
 {
     int32_t kind = l->config->finding_kind;
     int mask = l->finding != FB_FLOW_NONE && (l->row.flow_flags[l->finding] & FB_FLOW_MASK);
-    return seen == FB_SEEN_NEG_INF && mask && (kind == FB_KIND_NAN || kind == FB_KIND_POS_INF) ? FB_SEEN_FINITE : seen;
+    if (seen != FB_SEEN_NEG_INF || !mask) return seen;
+    if (kind == FB_KIND_NAN || kind == FB_KIND_POS_INF) return FB_SEEN_FINITE;
+    /* Nobody says what was found: the -Inf may be it, or be meant, and a look that cannot tell is no look. */
+    return kind == FB_KIND_NONE ? FB_SEEN_UNTESTABLE : seen;
 }
 
 /* The finding is one rank's: the same tensor may be bad on others for reasons of their own. */

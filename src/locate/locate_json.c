@@ -284,6 +284,9 @@ static void minimise(fb_json *json, const fb_locate_doc *doc)
     fb_json_key_uint(json, "tokens_needed", r->tokens_needed);
     spans(json, doc);
     fb_json_key_bool(json, "coupled", r->rows_needed > 1);
+    fb_json_key(json, "rest_reproduces");
+    if (r->rows_alone) fb_json_bool(json, r->rows_alone < 0);
+    else fb_json_null(json);
     fb_json_key_uint(json, "tests", doc->minimise_tests);
     fb_json_object_end(json);
 }

@@ -95,7 +95,8 @@ typedef struct fb_locate_file {
     struct {
         int32_t state; /* FB_MINIMISE_*; 0: not done */
         uint32_t rows_needed, rows, columns, tokens_needed, tests;
-        int32_t coupled; /* 1: several samples, needed together */
+        int32_t coupled;    /* 1: several samples, needed together */
+        int32_t rest_shows; /* 1: the other samples show it as well, so that none is to blame; 0: they do not; -1: not tried */
         uint32_t *rows_kept;
         int64_t *sample_ids; /* [sample_count]; as many as rows_needed, or none */
         uint32_t kept_count, sample_count;

@@ -273,6 +273,7 @@ static fb_status minimise_member(fb_reading *r, const char *key, void *of, int *
     if (strcmp(key, "tokens_needed") == 0) return fb_locate_take_count(r, key, &f->minimise.tokens_needed);
     if (strcmp(key, "tests") == 0) return fb_locate_take_count(r, key, &f->minimise.tests);
     if (strcmp(key, "coupled") == 0) return fb_locate_take_bool(r, key, 0, &f->minimise.coupled);
+    if (strcmp(key, "rest_reproduces") == 0) return fb_locate_take_bool(r, key, -1, &f->minimise.rest_shows);
     if (strcmp(key, "rows_kept") == 0) return take_ids(r, key, &f->minimise.rows_kept, NULL, &f->minimise.kept_count);
     if (strcmp(key, "sample_ids") == 0) return take_ids(r, key, NULL, &f->minimise.sample_ids, &f->minimise.sample_count);
     if (strcmp(key, "spans") == 0) return take_spans(r, key, f);
@@ -408,6 +409,7 @@ static void unknowns(fb_locate_file *f)
     f->location.rank = f->location.micro_step = -1;
     f->replay.persists = -1;
     f->cause.sample = f->cause.sample_id = f->cause.row = -1;
+    f->minimise.rest_shows = -1;
 }
 
 fb_status fb_locate_parse(fb_locate_file *out, const void *bytes, size_t count, fb_error *err)

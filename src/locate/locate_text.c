@@ -130,7 +130,7 @@ static void add_cause(page *p, const fb_locate_result *r)
 static void add_batch(char *text, size_t room, const fb_locate_config *config, const fb_locate_result *r)
 {
     size_t used = strlen(text);
-    if (!r->rows_needed || config->rows < 2 || r->rule == FB_RULE_STATE) return;
+    if (!r->rows_needed || config->rows < 2 || r->rule == FB_RULE_STATE || r->rows_alone < 0) return;
     (void)snprintf(text + used, room - used, "; smallest batch: %u sample%s", r->rows_needed, r->rows_needed == 1 ? "" : "s");
     used = strlen(text);
     if (!r->tokens_needed) return;

@@ -111,6 +111,29 @@ static fb_status take_rows(fb_locate *l, const fb_minimise_verdict *verdict, uin
     return FB_OK;
 }
 
+/*
+ * A set that shows it proves that these rows suffice, and not that they are to blame: where the weights make the NaN, any row does.
+ * So the others are run once without them.
+ */
+static fb_status try_the_rest(shrinker *s, fb_error *err)
+{
+    fb_locate_result *result = s->l->result;
+    uint32_t rest = s->rows - result->rows_needed, kept = 0;
+    uint32_t *rows = fb_calloc(rest, sizeof *rows);
+    fb_subset subset = {rows, rest, 0};
+    int32_t shows = FB_SHOWS_UNRESOLVED;
+    fb_status status = rows ? FB_OK : fb_fail(err, FB_E_NOMEM, "make the batch small: no memory for %u rows", rest);
+    status = fb_ranks_agree(&s->l->ranks, status, err);
+    for (uint32_t row = 0, i = 0; rows && row < s->rows; row++) {
+        if (i < result->rows_needed && result->rows[i] == row) i++;
+        else rows[kept++] = row;
+    }
+    if (status == FB_OK) status = play_subset(s, &subset, &shows, err);
+    if (status == FB_OK && shows != FB_SHOWS_UNRESOLVED) result->rows_alone = shows == FB_SHOWS_YES ? -1 : 1;
+    fb_free(rows);
+    return status;
+}
+
 static fb_status shrink_rows(shrinker *s, fb_error *err)
 {
     fb_locate *l = s->l;
@@ -127,6 +150,11 @@ static fb_status shrink_rows(shrinker *s, fb_error *err)
         l->minimised = verdict->found;
         if (verdict->items) status = take_rows(l, verdict, s->columns, err);
         status = fb_ranks_agree(&l->ranks, status, err);
+        if (status == FB_OK && verdict->found == FB_MINIMISE_MINIMAL && verdict->count < s->rows && s->tests_left) {
+            before = l->minimise_tests;
+            status = try_the_rest(s, err);
+            spend(s, before);
+        }
     }
     fb_minimise_free(m);
     return status;
@@ -225,6 +253,7 @@ fb_status fb_locate_shrink(fb_locate *l, fb_error *err)
     s.l = l;
     s.rows = (uint32_t)size[0];
     s.columns = size[1] > 0 ? (uint32_t)size[1] : 0;
+    if (s.rows == 1 && s.columns <= 1) return FB_OK; /* nothing to leave out */
     s.tests_left = l->config->tests_max ? l->config->tests_max : TESTS_MAX;
     status = shrink_rows(&s, err);
     if (status == FB_OK && l->result->rows_needed && s.columns > 1 && s.tests_left) status = shrink_tokens(&s, err);

@@ -30,8 +30,9 @@ fb_status fb_locate_in_fp32(fb_locate *l, fb_error *err)
     seen = l->ranks.rank == l->config->finding_rank ? fb_tape_saw_finding(&tape) : FB_SEEN_NOT;
     fb_tape_release(&tape);
     if (status == FB_OK) status = fb_ranks_max(&l->ranks, &seen, 1, err);
+    seen = fb_locate_of_finding(l, seen);
     if (status != FB_OK || played != FB_PLAYED || seen == FB_SEEN_NOT || seen == FB_SEEN_UNTESTABLE) return status;
-    l->result->persists = fb_locate_of_finding(l, seen) != FB_SEEN_FINITE;
+    l->result->persists = seen != FB_SEEN_FINITE;
     return FB_OK;
 }
 

@@ -329,6 +329,8 @@ static void tell_again(sentence *out, const fb_report *report)
     else add(out, "%u of %u replays showed it again", k, n);
     if (located->found == FB_LOCATED_NOT_REPRODUCED) add(out, ", so no operator is named");
     else if (located->found == FB_LOCATED_NOT_STEADY) add(out, ", and they contradict each other, so no operator is named");
+    else if (k && rows && batch->minimise.rest_shows == 1)
+        add(out, "; it takes no sample in particular: the others show it as well");
     else if (k && rows == 1) add(out, "; one sample is enough");
     else if (k && rows > 1 && batch->minimise.coupled) add(out, "; it takes %u samples together", rows);
     else if (k && rows > 1) add(out, "; %u samples are enough", rows);

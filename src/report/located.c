@@ -66,6 +66,17 @@ static int made_it_before(const fb_report *report, const fb_rec_finding *finding
            (finding->boundary != FB_ENTRY || since <= file->step);
 }
 
+/* The other way round: what was replayed is a later step of the case, whose state was bad on entry because of the update that is
+   chosen here. Returns the step of that update, or -1. */
+static int64_t was_left_by(const fb_report *report, const fb_locate_file *file)
+{
+    for (uint64_t i = 0; i < report->first_set_count && file->finding.boundary == FB_ENTRY; i++) {
+        const fb_rec_finding *finding = &report->findings[report->first_set[i]].rec;
+        if (finding->boundary == FB_UPDATE && finding->step < file->step) return finding->step;
+    }
+    return -1;
+}
+
 static uint64_t recorded_place(const fb_report *report, const fb_locate_file *file, uint64_t otherwise)
 {
     for (uint64_t i = 0; i < report->finding_count; i++) {
@@ -106,6 +117,15 @@ static int of_this_case(fb_report *report, fb_told *told)
         return 0;
     }
     if (!of_this_finding(report, told)) {
+        int64_t made = was_left_by(report, file);
+        if (made >= 0) {
+            fb_notes_add(
+                &report->notes,
+                "%s tells of step %lld, which began with what the update of step %lld had left: that update came first, and it "
+                "was not replayed",
+                told->from, (long long)file->step, (long long)made);
+            return 0;
+        }
         fb_notes_add(&report->notes,
                      "%s explains another finding than the one recorded (step %lld, rank %d, %s, %.64s %.64s), so it was not used",
                      told->from, (long long)file->step, file->finding.rank, fb_boundary_text(file->finding.boundary),

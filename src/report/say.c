@@ -298,7 +298,8 @@ void fb_why_smallest(const fb_report *report, fb_phrase *phrase)
     const fb_locate_file *file = report->located && report->located->batch ? &report->located->batch->file : NULL;
     uint32_t rows;
     char n[32], from[16];
-    if (!file) return;
+    /* One of one was never made smaller; and where the others show it as well, none of them is what it takes. */
+    if (!file || file->minimise.rest_shows == 1 || (file->minimise.rows == 1 && file->minimise.columns <= 1)) return;
     rows = file->minimise.rows_needed;
     fb_phrase_add(phrase, "%s sample%s", fb_thousands(rows, n), fb_plural(rows));
     if (rows > 1 && file->minimise.coupled) fb_phrase_add(phrase, " together");
@@ -365,7 +366,8 @@ void fb_skip_samples(const fb_report *report, const int64_t **ids, uint64_t *kep
     *kept = *count = 0;
     if (report->first == UINT64_MAX || report->samples_why[0]) return;
     in_data = file ? strcmp(file->cause.lies_in, "data") == 0 : report->findings[report->first].rec.boundary == FB_INPUT;
-    if (in_data && located && located->batch && located->batch->file.minimise.sample_count) {
+    if (in_data && located && located->batch && located->batch->file.minimise.sample_count &&
+        located->batch->file.minimise.rest_shows != 1) {
         *ids = located->batch->file.minimise.sample_ids;
         *kept = *count = located->batch->file.minimise.sample_count;
     } else if (in_data && file && file->cause.sample_id >= 0) {

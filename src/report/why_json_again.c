@@ -182,6 +182,9 @@ static void smallest(fb_json *json, const fb_told *told)
     integers(json, "sample_ids", file->minimise.sample_ids, file->minimise.sample_count);
     fb_json_int_or_null(json, "tokens", file->minimise.tokens_needed, file->minimise.tokens_needed > 0);
     fb_json_key_bool(json, "together", file->minimise.coupled);
+    fb_json_key(json, "others_too");
+    if (file->minimise.rest_shows < 0) fb_json_null(json);
+    else fb_json_bool(json, file->minimise.rest_shows);
     fb_json_key_bool(json, "minimal", file->minimise.state != FB_MINIMISE_BUDGET);
     fb_json_key_string(json, "from", told->from);
     fb_json_key_bool(json, "faithful", fb_told_is_faithful(told));

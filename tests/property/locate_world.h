@@ -158,6 +158,17 @@ static inline void run_operator(world *w, int rank, const operation *op)
 
 /* ---- brute force ------------------------------------------------------------------------------------------------------------- */
 
+/* What the guard says of the finding, by the first bad element; FB_KIND_NONE where it is finite. */
+static inline int32_t kind_of_finding(const world *w)
+{
+    const float *x = w->value[w->finding_rank][w->finding];
+    for (int i = 0; i < ELEMENTS; i++) {
+        if (isnan(x[i])) return FB_KIND_NAN;
+        if (isinf(x[i])) return x[i] > 0 ? FB_KIND_POS_INF : FB_KIND_NEG_INF;
+    }
+    return FB_KIND_NONE;
+}
+
 static inline uint8_t what_is(const world *w, int rank, uint32_t t)
 {
     const float *x = w->value[rank][t];
@@ -458,6 +469,7 @@ static inline void locate_all(world *w, rank_of *ranks, const fb_locate_config *
         ranks[r].config.world = w->ranks;
         ranks[r].config.finding_rank = w->finding_rank;
         ranks[r].config.finding_boundary = w->finding < w->entries ? FB_ENTRY : FB_FORWARD;
+        ranks[r].config.finding_kind = kind_of_finding(w);
         ranks[r].config.finding_tensor = w->finding_name;
         ranks[r].config.ctx = &ranks[r];
         ranks[r].config.replay = replay;

@@ -164,9 +164,17 @@ static void test_locate__the_mask_of_a_tensor_is_not_the_nan_that_was_found_in_i
     assert_int_equal(r->found, FB_LOCATED_OPERATOR);
     assert_int_equal(r->reproduced, 3);
     assert_int_equal(r->persists, 1);
+    /* Nobody said what it was: the mask is then neither the finding again, nor its absence. */
+    r = run(1, FB_KIND_NONE);
+    assert_int_equal(r->found, FB_LOCATED_UNDECIDED);
+    assert_int_equal(r->tried, 0);
+    assert_int_equal(r->persists, -1);
     /* NaN or +Inf beside the mask is the finding. */
     w.start[0][0][1] = 100.0f;
     r = run(1, FB_KIND_POS_INF);
+    assert_int_equal(r->found, FB_LOCATED_OPERATOR);
+    assert_int_equal(r->reproduced, 3);
+    r = run(1, FB_KIND_NONE);
     assert_int_equal(r->found, FB_LOCATED_OPERATOR);
     assert_int_equal(r->reproduced, 3);
 }

@@ -96,6 +96,49 @@ static void test_locate__bisect_names_the_same_as_a_sweep(void **state)
     names_division();
 }
 
+static void test_locate__the_rows_that_it_takes_are_tried_without(void **state)
+{
+    (void)state;
+    run();
+    assert_int_equal(result.rows_needed, 1);
+    assert_int_equal(result.rows[0], 2);
+    assert_int_equal(result.rows_alone, 1); /* rows 0, 1 and 3 do no harm */
+    fb_locate_release(&result);
+    t.tokens[0] = 7; /* row 0 does as well: leaving out either of them helps nobody */
+    run();
+    assert_int_equal(result.rows_needed, 1);
+    assert_int_equal(result.rows_alone, -1);
+}
+
+static void test_locate__rows_cost_twice_the_halvings_and_two_replays_more(void **state)
+{
+    (void)state;
+    config.columns = 0;
+    config.evidence_bytes_max = 0;
+    for (int row = 0; row < TR_ROWS; row++) {
+        trainer_init(&t);
+        t.tokens[2 * TR_COLUMNS + 3] = 1;
+        t.tokens[row * TR_COLUMNS + 3] = 7;
+        run();
+        assert_int_equal(result.rows_needed, 1);
+        assert_int_equal(result.rows[0], row);
+        assert_in_range(t.asked[FB_REPLAY_SMALLER], 3, 2 * 2 + 2); /* 4 rows are 2 halvings */
+        assert_int_equal(result.replays, 4 + t.asked[FB_REPLAY_SMALLER]);
+        fb_locate_release(&result);
+    }
+}
+
+static void test_locate__one_row_without_columns_is_not_made_smaller(void **state)
+{
+    (void)state;
+    config.rows = 1;
+    config.columns = 1;
+    run();
+    assert_int_equal(result.found, FB_LOCATED_OPERATOR);
+    assert_int_equal(result.rows_needed, 0);
+    assert_int_equal(t.asked[FB_REPLAY_SMALLER], 0);
+}
+
 static void test_locate__bad_state_blames_no_operator(void **state)
 {
     (void)state;
@@ -426,6 +469,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_locate__an_epsilon_that_became_zero_is_found_upstream),
         CASE(test_locate__bisect_names_the_same_as_a_sweep),
+        CASE(test_locate__the_rows_that_it_takes_are_tried_without),
+        CASE(test_locate__rows_cost_twice_the_halvings_and_two_replays_more),
+        CASE(test_locate__one_row_without_columns_is_not_made_smaller),
         CASE(test_locate__bad_state_blames_no_operator),
         CASE(test_locate__a_bad_batch_is_the_batch),
         CASE(test_locate__a_finding_in_the_state_is_itself_the_entry),

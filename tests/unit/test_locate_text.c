@@ -232,6 +232,10 @@ static void test_text__no_batch_is_called_smallest_where_none_was_smaller(void *
     c.rows = 1;
     assert_null(strstr(text_of(&c, &r, NULL), "smallest"));
     c.rows = 8;
+    r.rows_alone = -1;
+    assert_null(strstr(text_of(&c, &r, NULL), "smallest"));
+    r.rows_alone = 1;
+    assert_true(has(text_of(&c, &r, NULL), "smallest"));
     r.rule = FB_RULE_STATE;
     assert_null(strstr(text_of(&c, &r, NULL), "smallest"));
 }

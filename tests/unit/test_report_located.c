@@ -625,6 +625,38 @@ static void test_located__an_update_before_may_be_what_made_a_bad_state(void **s
     end(&w, report);
 }
 
+/* The run can replay only the step in which it stops, and that began with what the update before had left. */
+static void test_located__a_step_that_began_with_a_bad_state_is_no_other_finding(void **state)
+{
+    told_text t = usual();
+    world w;
+    fb_report *report;
+    char path[128];
+    (void)state;
+    t.case_id = "null";
+    t.step = "4";
+    t.found = "\"entry\"";
+    t.finding = "{\"rank\": 1, \"boundary\": \"entry_state\", \"module\": \"h.0.mlp\", \"tensor\": \"w\", \"micro_step\": 0, "
+                "\"kind\": \"+inf\", \"tensor_id\": 9}";
+    t.location = "null";
+    world_init(&w, 2);
+    w.overflow_at = 3;
+    world_open(&w);
+    for (int64_t step = 1; step <= 3; step++) assert_int_equal(world_step(&w, step, NULL, NULL), FB_PROCEED);
+    assert_int_equal(world_step(&w, 4, NULL, NULL), FB_SKIP);
+    (void)snprintf(path, sizeof path, "%s/test/cases/a1-000003", w.dir);
+    assert_int_equal(symlink("a1-000004", path), 0); /* write_told writes there */
+    write_told(&w, ".", &t);
+    assert_int_equal(unlink(path), 0);
+    report = load(&w);
+    assert_int_equal(report->step, 3);
+    assert_int_equal(report->findings[report->first].rec.boundary, FB_UPDATE);
+    assert_int_equal(report->located->count, 0);
+    assert_true(says(&report->notes, "locate.json tells of step 4, which began with what the update of step 3 had left"));
+    assert_false(says(&report->notes, "another finding"));
+    end(&w, report);
+}
+
 /* What the run noted stands in for a file that is lost, and is called what it is: not proven any more. */
 static void test_located__a_lost_file_leaves_what_the_run_noted(void **state)
 {
@@ -855,6 +887,7 @@ int main(void)
         cmocka_unit_test(test_located__two_proven_places_are_no_place),
         cmocka_unit_test(test_located__what_came_of_a_bad_batch_belongs_to_the_batch),
         cmocka_unit_test(test_located__an_update_before_may_be_what_made_a_bad_state),
+        cmocka_unit_test(test_located__a_step_that_began_with_a_bad_state_is_no_other_finding),
         cmocka_unit_test(test_located__a_lost_file_leaves_what_the_run_noted),
         cmocka_unit_test(test_located__samples_are_left_out_only_where_the_cause_is_in_the_data),
         cmocka_unit_test(test_located__a_bundle_is_called_unchanged_only_after_it_was_read),
