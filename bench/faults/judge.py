@@ -14,7 +14,8 @@ operator   by docs/format/operators.md's reading of names, forward or backward f
            and names where.
 line       file and line of the call. A peer names it when the innermost frame of the traceback that it prints lies there (anomaly
            mode: of forward's traceback).
-cause      one of the classes that the truth takes.
+cause      one of the classes that the truth takes. domain_math, where the truth is one of its kinds (0/0 of a count), is not right,
+           and no wrong claim.
 samples    of the data set, exactly those.
 
 wrong      claims that are not so: of firstbad a name, line, rank or entry that is not the truth, a cause called certain that is
@@ -35,6 +36,7 @@ from runs import Seen, states
 from truth import Case, normal
 
 LEVELS = ["detected", "stopped", "rank", "module", "operator", "entry", "line", "cause", "samples"]
+NARROWER = {"zero_denominator", "label_all_ignored", "mask_full_row", "epsilon_underflow", "fp8_scaling"}  # kinds of domain_math
 ENDED = {
     "anomaly": "returned nan values",
     "clip": "non-finite, so it cannot be clipped",
@@ -199,11 +201,11 @@ def firstbad(case: Case, seen: Seen, plain: Optional[Seen]) -> Score:
         return score
     if levels["stopped"] is not None:
         levels["stopped"] = stopped(case, seen)
-    if why.get("status") not in ("case", "undecided"):
+    if why.get("status") not in ("case", "undecided") or not why.get("case"):
         return score
     first, place, cause = why.get("first_bad") or {}, why.get("location") or {}, why.get("cause") or {}
     step = first.get("step") if first.get("step") is not None else (why.get("case") or {}).get("step")
-    levels["detected"] = step == case.step or step in case.steps_too
+    levels["detected"] = step == case.step or step in case.steps_too or case.step < 0
     if not levels["detected"]:
         score.wrong.append(f"step {step}")
     origin = place.get("origin") or {}
@@ -289,7 +291,8 @@ def _cause(case: Case, why: Dict[str, Any], cause: Dict[str, Any], score: Score)
     levels = score.levels
     if levels["cause"] is not None:
         levels["cause"] = cause.get("class") in case.cause
-        if cause.get("class") and not levels["cause"] and cause.get("certain"):
+        wider = cause.get("class") == "domain_math" and bool(set(case.cause) & NARROWER)
+        if cause.get("class") and not levels["cause"] and cause.get("certain") and not wider:
             score.wrong.append(f"cause {cause['class']}")
     if levels["samples"] is not None:
         smallest = ((why.get("replay") or {}).get("smallest_batch") or {}).get("sample_ids") or []

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, List, Tuple
@@ -144,7 +145,7 @@ def place(case: Case, seen: runs.Seen, events: List[Tuple[int, int, Dict[str, An
         and "loss_utils.py" not in case.source_in
     ):
         wrong.append(f"made in {event['files']}")
-    modules = {name.replace("_orig_mod.", "") for name in event["module"].split("|")}
+    modules = {re.sub(r"^(_orig_mod|module)(\.|$)", "", name) for name in event["module"].split("|")}
     if case.module and not modules & set(case.module) and event["phase"] != "update":
         wrong.append(f"made in module {sorted(modules)}")
     return wrong

@@ -128,8 +128,9 @@ def table(rows: List[Dict[str, Any]], tools: List[str]) -> List[List[str]]:
     return lines
 
 
-def _ratio(values: List[float]) -> str:
-    return f"{statistics.median(values):.2f}" if values else "-"
+def _ratio(values: List[Optional[float]]) -> str:
+    numbers = [value for value in values if value is not None]
+    return f"{statistics.median(numbers):.2f}" if numbers else "-"
 
 
 def text(lines: List[List[str]]) -> str:
@@ -167,7 +168,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tools", default="firstbad,anomaly,duo,clip,loss,plain", type=lambda words: words.split(","))
     parser.add_argument("--json", metavar="FILE", help="every answer, as JSON")
     parser.add_argument("--markdown", metavar="FILE", help="put the table between the marks in this file")
-    parser.add_argument("--from-json", metavar="FILE", help="no run: the table of what --json wrote")
+    parser.add_argument(
+        "--from-json",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="no run: the table of what --json wrote; may be repeated, by tool",
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--verbose", action="store_true", help="what each tool missed or said wrongly")
     parser.add_argument("only", nargs="*")
@@ -182,12 +189,15 @@ def main() -> int:
     options = arguments()
     cases = load(options.only)
     if options.from_json:
-        with open(options.from_json, encoding="utf-8") as file:
-            rows = json.load(file)["rows"]
+        rows = merged(options.from_json)
     else:
+        options.versions = runs.versions(options.python)
         options.transformers = runs.has(options.python, "transformers")
         with ThreadPoolExecutor(options.jobs) as pool:
-            rows = list(pool.map(lambda case: one(case, options), cases))
+            rows = []
+            for row in pool.map(lambda case: one(case, options), cases):
+                rows.append(row)
+                keep(rows, options)  # each time: who interrupts it keeps what there is
     done = [row for row in rows if "tools" in row]
     for row in rows:
         if "skipped" in row:
@@ -195,12 +205,28 @@ def main() -> int:
     tools = [tool for tool in options.tools if any(tool in row["tools"] for row in done)]
     lines = table(done, tools)
     print(text(lines))
-    if options.json and not options.from_json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"schema": "firstbad.faults/1", "versions": runs.versions(options.python), "rows": rows}, file, indent=1)
     if options.markdown:
         write_markdown(options.markdown, markdown(lines, done))
     return verdict(done, tools)
+
+
+def keep(rows: List[Dict[str, Any]], options: argparse.Namespace) -> None:
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"schema": "firstbad.faults/1", "versions": options.versions, "rows": rows}, file, indent=1)
+
+
+def merged(paths: List[str]) -> List[Dict[str, Any]]:
+    """Rows of several runs: of each tool the newest answer, that is the one of the last file that has it."""
+    rows: Dict[str, Dict[str, Any]] = {}
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            for row in json.load(file)["rows"]:
+                if "tools" in rows.get(row["case"], {}) and "tools" in row:
+                    rows[row["case"]]["tools"].update(row["tools"])
+                else:
+                    rows[row["case"]] = row
+    return [rows[name] for name in sorted(rows)]
 
 
 def verdict(rows: List[Dict[str, Any]], tools: List[str]) -> int:
