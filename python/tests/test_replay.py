@@ -55,6 +55,7 @@ class Small(nn.Module):
 
 def test_replay__gives_the_same_bits_for_a_model_with_all_kinds_of_state():
     torch.manual_seed(0)
+    numpy.random.seed(3)  # a stream that is first used within forward was not there to be kept
     model, x, y = Small(), torch.randn(6, 3, 5, 5), torch.tensor([0, 1, 2, 3, 4, 0])
     buffers = [(b, b.clone()) for b in model.buffers()]
 

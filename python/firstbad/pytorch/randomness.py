@@ -32,7 +32,7 @@ def capture() -> RngState:
     devices = _devices()
     drawn = sys.modules.get("numpy.random")  # numpy imports it when it is first used, and it takes 40 ms
     return RngState(torch.get_rng_state(), tuple(devices.get_rng_state_all()) if devices is not None else (),
-                    random.getstate(), drawn.get_state(legacy=False) if drawn is not None else None)
+                    random.getstate(), drawn.get_state() if drawn is not None else None)
 
 
 def restore(state: RngState) -> None:
