@@ -17,6 +17,8 @@ from locate_parts import B, H, INF, Fn, optimizer, par, program, randn, scores, 
 class Fault:
     make: typing.Callable
     op: str = ""  # "" where no operator may be named
+    node: str = ""  # the autograd node that runs it; "" in forward
+    says: str = ""  # part of the sentence
     rule: str = ""
     cause: str = ""
     module: str = ""
@@ -131,13 +133,45 @@ def variance_and_mean_of_one_element():
 # ---- roots, logarithms, powers ------------------------------------------------------------------------------------------------
 
 
-@fault(op="div", rule="domain", cause="domain_math")
+ROOT = "the slope of the square root at 0 is infinite"
+
+
+@fault(op="div", rule="domain", cause="domain_math", node="SqrtBackward0", says=ROOT)
 def distance_of_a_point_to_itself_in_backward():
     # Inf from the slope of the root; 0 * Inf only after it, which is what anomaly detection names: PowBackward0.
     return program(lambda m, x: (x - m.w).pow(2).sum().sqrt(), {"x": torch.tensor([1.0, 2.0])}, w=lambda: par(1.0, 2.0))
 
 
-@fault(op="div", rule="domain", cause="domain_math", anomaly="SqrtBackward0")
+@fault(op="pow", rule="domain", cause="domain_math", node="PowBackward0",
+       says="the slope of a power at 0, with an exponent below 1, is infinite")
+def power_of_zero_in_backward():
+    return program(lambda m, x: ((x * m.w) ** 0.5).sum(), {"x": torch.tensor([1.0, 0.0])}, w=lambda: par(1.0))
+
+
+@fault(op="rsqrt", rule="domain", cause="domain_math", node="AcosBackward0", says="the slope of acos at 1 and -1 is infinite")
+def angle_between_a_vector_and_itself_in_backward():
+    return program(lambda m, x: torch.acos(x * m.w).sum(), {"x": torch.tensor([0.5, 1.0])}, w=lambda: par(1.0))
+
+
+@fault(op="rsqrt", rule="domain", cause="domain_math", node="AsinBackward0", says="the slope of asin at 1 and -1 is infinite")
+def arcus_sinus_of_one_in_backward():
+    return program(lambda m, x: torch.asin(x * m.w).sum(), {"x": torch.tensor([0.5, -1.0])}, w=lambda: par(1.0))
+
+
+@fault(op="div", rule="domain", cause="domain_math", node="HypotBackward0", says="the slope of hypot at (0, 0) is infinite")
+def distance_from_the_origin_in_backward():
+    return program(lambda m, x: torch.hypot(x * m.w, x * m.v).sum(), {"x": torch.tensor([1.0, 0.0])}, w=lambda: par(1.0),
+                   v=lambda: par(2.0))
+
+
+@fault(op="div_", rule="domain", cause="domain_math", node="LinalgEighBackward0",
+       says="the slope of the eigenvectors at eigenvalues that are equal is infinite")
+def eigenvectors_of_equal_eigenvalues_in_backward():
+    return program(lambda m, x: (torch.linalg.eigh(x * m.w)[1] * torch.tensor([[1.0, 2.0], [3.0, 5.0]])).sum(),
+                   {"x": torch.eye(2)}, w=lambda: par(1.0))
+
+
+@fault(op="div", rule="domain", cause="domain_math", node="SqrtBackward0", anomaly="SqrtBackward0", says=ROOT)
 def where_keeps_the_value_and_not_the_gradient():
     return program(lambda m, x: torch.where(x * m.w > 0, (x * m.w).sqrt(), torch.zeros(3)).sum(),
                    {"x": torch.tensor([1.0, 0.0, 4.0])},
@@ -202,12 +236,12 @@ def linear_beyond_fp16():
     return program(lambda m, x: m.fc(x).float().mean(), {"x": x}, rows=4, fc=linear(20.0, 64))
 
 
-@fault(op="_to_copy", rule="range", cause="fp16_backward_overflow")
+@fault(op="_to_copy", rule="range", cause="fp16_backward_overflow", node="ToCopyBackward0")
 def scaled_loss_beyond_fp16_in_backward():
     return program(lambda m, x: m.fc(x).float().sum() * 131072.0, {"x": torch.ones(2, 4, dtype=H)}, fc=linear(0.5, 4))
 
 
-@fault(op="mm", rule="range", cause="fp16_backward_overflow", module="fc", wider=True, persists=0)
+@fault(op="mm", rule="range", cause="fp16_backward_overflow", module="fc", node="AddmmBackward0", wider=True, persists=0)
 def gradient_of_a_weight_beyond_fp16():
     return program(lambda m, x: m.fc(x).float().sum() * 64.0, {"x": torch.full((64, 4), 100.0, dtype=H)}, fc=linear(0.01, 4))
 

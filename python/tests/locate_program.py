@@ -197,7 +197,7 @@ class Locator:
                         RULES[result.rule], result.cause_class.decode(), result.sentence.decode(), result.reproduced, result.tried,
                         bool(result.faithful), result.persists,
                         list(result.rows[:result.rows_needed]) if result.rows_needed else [], result.candidates,
-                        result.replays, result.later, err.message.decode())
+                        result.replays, result.later, err.message.decode(), result.node.decode(), result.rows_alone)
         self.lib.fb_locate_release(ctypes.byref(result))
         return found
 
@@ -220,6 +220,8 @@ class Located(typing.NamedTuple):
     replays: int
     later: int
     message: str
+    node: str
+    rows_alone: int
 
     def same_as(self, other):
         return self[:7] == other[:7] and self.rows == other.rows

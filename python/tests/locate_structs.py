@@ -35,7 +35,8 @@ class Op(ctypes.Structure):
                 + [("boundary", ctypes.c_int32), ("micro_step", ctypes.c_int32)]
                 + [(name, ctypes.c_uint32) for name in ("token", "input_count", "output_count", "attribute_count")]
                 + [("inputs", ctypes.POINTER(ctypes.c_uint32)), ("outputs", ctypes.POINTER(Value)),
-                   ("output_ids", ctypes.POINTER(ctypes.c_uint32)), ("attributes", ctypes.POINTER(Attribute))])
+                   ("output_ids", ctypes.POINTER(ctypes.c_uint32)), ("attributes", ctypes.POINTER(Attribute)),
+                   ("node", ctypes.c_char_p)])
 
 
 class Request(ctypes.Structure):
@@ -74,10 +75,12 @@ class Result(ctypes.Structure):
                 + [(name, ctypes.c_int32) for name in ("found", "rule", "owner", "boundary", "micro_step", "persists", "faithful")]
                 + [(name, ctypes.c_uint32) for name in ("reproduced", "tried", "candidates", "replays", "search_replays",
                                                         "rows_needed", "tokens_needed", "other_ranks_bad", "other_ranks_tried")]
+                + [("rows_alone", ctypes.c_int32)]
                 + [("nanoseconds", ctypes.c_uint64), ("module", ctypes.c_char * 128), ("op", ctypes.c_char * 64),
                    ("tensor", ctypes.c_char * 128), ("source", ctypes.c_char * 256), ("cause_class", ctypes.c_char * 48),
                    ("sentence", ctypes.c_char * 1024), ("rows", ctypes.POINTER(ctypes.c_uint32)),
-                   ("keep", ctypes.POINTER(ctypes.c_uint8)), ("rows_rank", ctypes.c_int32), ("later", ctypes.c_uint32)])
+                   ("keep", ctypes.POINTER(ctypes.c_uint8)), ("rows_rank", ctypes.c_int32), ("later", ctypes.c_uint32),
+                   ("node", ctypes.c_char * 64)])
 
 
 def load(path):

@@ -129,8 +129,8 @@ class Tape(TorchDispatchMode):
         memory.parts.insert(0, Part(number.value, Geometry.of(tensor), flags & MASK))
         memory.read.pop(Geometry.of(tensor), None)
 
-    def op(self, name, inputs, outputs, kept, attributes=(), module=None, boundary=None, source=None):
-        """outputs: [(tensor, name, flags)]. Returns their numbers."""
+    def op(self, name, inputs, outputs, kept, attributes=(), module=None, boundary=None, source=None, node=None):
+        """outputs: [(tensor, name, flags)]; node: the autograd node that ran it. Returns their numbers."""
         count, err = len(outputs), Error()
         values = [self.value(*output) for output in outputs]
         told = (Value * max(count, 1))(*[value for value, _ in values])
@@ -139,7 +139,7 @@ class Tape(TorchDispatchMode):
         module = self.program.module() if module is None else module
         op = Op(ctypes.sizeof(Op), 0, name.encode(), module.encode(), source.encode() if source else None,
                 self.program.boundary(module) if boundary is None else boundary, 0, len(self.kept), len(inputs), count,
-                len(attributes), reads, told, ids, numbers)
+                len(attributes), reads, told, ids, numbers, node.encode() if node else None)
         self.kept.append(kept)
         self.check(self.lib.fb_tape_op_ran(self.handle, ctypes.byref(op), ctypes.byref(err)), err)
         return list(ids[:count])
@@ -243,7 +243,7 @@ class Tape(TorchDispatchMode):
             kept.values = [t.detach().clone() for t in outputs]
         mask = mask_of(name, leaves, flags)
         named = [(t, name if k == 0 else f"{name}.{k}", mask) for k, t in enumerate(outputs)]
-        ids = self.op(str(func), inputs, named, kept, attributes, source=f"#{number}")
+        ids = self.op(str(func), inputs, named, kept, attributes, source=f"#{number}", node=self.nodes[number])
         for of, t in zip(ids, outputs):
             self.memory_of(t).wrote(Part(of, Geometry.of(t), mask))
         if name == "_local_scalar_dense":

@@ -54,7 +54,8 @@ def wider(fault):
 
 
 def short(op):
-    return op.split(".")[1]
+    """As it is told: without the dispatcher's prefix, overload and leading underscores."""
+    return op.split(".")[1].lstrip("_")
 
 
 @pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.found in ("operator", "set")])
@@ -64,19 +65,22 @@ def test_locate__names_the_operator_that_repairing_it_proves(lib, name, tmp_path
     finding = program.finding()
     assert finding, "the fault does not show"
     blamed = locate_oracle.to_blame(program, finding, fault.masks)
-    assert [short(op) for _, op in blamed][0] == fault.op, (blamed, fault.op)
+    assert [short(op) for _, op in blamed][0] == fault.op.lstrip("_"), (blamed, fault.op)
     assert len(blamed) == 1 or fault.found == "set"
 
     locator = Locator(lib, program, wider(fault))
     swept = locator.run(finding, folder=tmp_path)
     assert swept.found == fault.found, (swept, locator.failure)
-    assert swept.source == f"#{blamed[0][0]}" and swept.op == blamed[0][1] and swept.module == fault.module, swept
+    assert swept.source == f"#{blamed[0][0]}" and swept.op == short(blamed[0][1]) and swept.module == fault.module, swept
     assert swept.reproduced == swept.tried == 3 and swept.faithful
     assert swept.candidates == len(blamed)
     assert (swept.rule, swept.cause) == (fault.rule, fault.cause), swept
     if fault.rows is not None:
         assert swept.rows == fault.rows, swept
     assert swept.persists == fault.persists
+    assert fault.node in ("", swept.node) and (swept.node != "") == (swept.boundary == locate_structs.LOCAL_GRAD), swept
+    assert fault.says in swept.sentence, swept.sentence
+    assert json.loads((tmp_path / "locate.json").read_text())["location"]["node"] == (swept.node or None)
 
     chain = json.loads((tmp_path / "locate.json").read_text())["chain"]
     assert chain[0]["source"] == swept.source and chain[0]["reads"] is None

@@ -25,7 +25,6 @@ static const struct {
     {"atanh", "atanh", "1 and -1"},                      /* grad / (1 - self^2) */
     {"erfinv", "erfinv", "1 and -1"},
     {"logit", "logit", "0 and 1"}, /* grad / (self * (1 - self)) */
-    {"atan2", "atan2", "(0, 0)"},  /* grad * other / (self^2 + other^2) */
     {"hypot", "hypot", "(0, 0)"},  /* grad * self / result */
     {"norm", "the norm", "0"},     /* self * grad / norm */
     {"linalg_vector_norm", "the norm", "0"},
