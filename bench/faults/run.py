@@ -40,13 +40,14 @@ def one(case: Case, options: argparse.Namespace) -> Dict[str, Any]:
     if case.needs and not runs.has(options.python, case.needs):
         return {"case": case.name, "skipped": f"{case.needs} is not installed"}
     row: Dict[str, Any] = {"case": case.name, "kind": case.kind, "tools": {}}
-    plain = None
+    plain, quick = None, case.kind != "healthy"  # healthy ones are timed
     if case.kind == "healthy" or "plain" in options.tools:
-        plain = runs.start(case, "plain", options.python, options.firstbad, options.package)
+        plain = runs.start(case, "plain", options.python, options.firstbad, options.package, quick=quick)
     for tool in options.tools:
         if tool == "duo" and not options.transformers:
             continue
-        seen = plain if plain and tool == "plain" else runs.start(case, tool, options.python, options.firstbad, options.package)
+        seen = plain if plain and tool == "plain" else None
+        seen = seen or runs.start(case, tool, options.python, options.firstbad, options.package, quick=quick)
         score = judge.firstbad(case, seen, plain) if tool == "firstbad" else judge.peer(case, tool, seen)
         row["tools"][tool] = {
             "levels": score.levels,

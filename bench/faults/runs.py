@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from truth import HERE, Case
 
@@ -32,11 +33,12 @@ class Seen:
     why: Optional[Dict[str, Any]] = None  # firstbad why --json, of the first case where there are several
 
 
-def start(case: Case, tool: str, python: str, firstbad: str, package: str, text: Optional[str] = None) -> Seen:
+def start(case: Case, tool: str, python: str, firstbad: str, package: str, text: Optional[str] = None, quick: bool = False) -> Seen:
     """Run `case` under `tool`: firstbad, plain, oracle, or a peer of inject/observer.py.
 
     firstbad  path of the command; package: folder that holds the Python package, for a build tree
     text      run this instead of the script's own text, under the same name
+    quick     in a fork of a process that has imported torch (zygote.py), where firstbad takes no part; its seconds tell nothing
     The script runs in a folder of its own, one thread; it is killed after LIMIT_SECONDS, and the code is then -9.
     """
     folder = tempfile.mkdtemp(prefix="faults-")
@@ -72,15 +74,11 @@ def start(case: Case, tool: str, python: str, firstbad: str, package: str, text:
             if package:
                 env["FIRSTBAD_PYTHON"] = package
         began = time.perf_counter()
-        job = subprocess.Popen(
-            command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
-        )
-        try:
-            out, err = job.communicate(timeout=LIMIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            job.kill()
-            out, err = job.communicate()
-        seen = Seen(job.returncode, out, err, time.perf_counter() - began)
+        if quick and tool != "firstbad" and case.ranks == 1:
+            code, out, err = _fork(python, script, folder, env)
+        else:
+            code, out, err = _process(command, folder, env)
+        seen = Seen(code, out, err, time.perf_counter() - began)
         for path in glob.glob(os.path.join(folder, "seen.*.json")):
             with open(path, encoding="utf-8") as file:
                 seen.ranks[int(path.split(".")[-2])] = json.load(file)
@@ -96,6 +94,41 @@ def start(case: Case, tool: str, python: str, firstbad: str, package: str, text:
         return seen
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _process(command: List[str], folder: str, env: Dict[str, str]) -> Tuple[int, str, str]:
+    """Exit code, standard output and error of a process of its own."""
+    job = subprocess.Popen(
+        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    try:
+        out, err = job.communicate(timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        out, err = job.communicate()
+    return job.returncode, out, err
+
+
+_thread = threading.local()
+
+
+def _fork(python: str, script: str, folder: str, env: Dict[str, str]) -> Tuple[int, str, str]:
+    """The same by zygote.py, of which each thread has one."""
+    zygote = getattr(_thread, "zygote", None)
+    if zygote is None:
+        command = [python, os.path.join(HERE, "zygote.py")]
+        clean = {key: value for key, value in env.items() if not key.startswith("FAULTBENCH_") and key != "PYTHONPATH"}
+        zygote = _thread.zygote = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean, text=True)
+    paths = {name: os.path.join(folder, name + ".txt") for name in ("out", "err")}
+    handed = {key: value for key, value in env.items() if key.startswith(("FAULTBENCH_", "HF_"))}
+    zygote.stdin.write(json.dumps({"script": script, "cwd": folder, "env": handed, "seconds": LIMIT_SECONDS, **paths}) + "\n")
+    zygote.stdin.flush()
+    code = int(zygote.stdout.readline())
+    texts = []
+    for name in ("out", "err"):
+        with open(paths[name], encoding="utf-8", errors="replace") as file:
+            texts.append(file.read())
+    return code, texts[0], texts[1]
 
 
 def _port() -> int:

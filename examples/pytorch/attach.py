@@ -1,4 +1,5 @@
-"""firstbad from within a program: names for the samples, the outcome of each update, and an update that no optimizer of torch makes.
+"""firstbad from within a program: names for the samples, the outcome of each update, and an update that no optimizer of torch
+makes.
 
     python examples/pytorch/attach.py
 

@@ -4,9 +4,9 @@
     firstbad run -- python examples/pytorch/train.py --checkpoints ckpt
     firstbad run -- python examples/pytorch/train.py --resume "$(firstbad ckpt latest ckpt)"
 
-An empty document is nothing but padding. Its row of the attention mask holds no key, and a softmax over nothing but -inf is 0/0. The loss
-of that batch stays finite, since padding is not counted, but its gradient does not: every weight becomes NaN, and the loss shows it one
-batch too late. --drop-empty is the fix.
+An empty document is nothing but padding. Its row of the attention mask holds no key, and a softmax over nothing but -inf is 0/0.
+The loss of that batch stays finite, since padding is not counted, but its gradient does not: every weight becomes NaN, and the
+loss shows it one batch too late. --drop-empty is the fix.
 """
 import argparse
 import math

@@ -31,7 +31,8 @@ BAD, EPS = json_bad, 0.0
 torch.manual_seed(0)
 rows = [{"x": torch.zeros(4) if i in BAD else torch.randn(4), "y": torch.ones(4)} for i in range(24)]
 model = Tiny()
-args = TrainingArguments(output_dir="out", max_steps=8, per_device_train_batch_size=2, logging_steps=1, report_to=[], save_strategy="no",
+args = TrainingArguments(output_dir="out", max_steps=8, per_device_train_batch_size=2, logging_steps=1, report_to=[],
+save_strategy="no",
                          use_cpu=True, disable_tqdm=True, train_sampling_strategy="sequential")
 trainer = Trainer(model=model, args=args, train_dataset=rows, callbacks=[FirstbadCallback(run_dir="runs", run_id="r", **OPTIONS)])
 try:
@@ -84,7 +85,8 @@ def run(folder: pathlib.Path, text: str, bad=(), options="{}"):
 
 
 def why(folder: pathlib.Path):
-    done = subprocess.run([str(BUILD / "firstbad"), "why", "--json", str(folder / "runs" / "r")], stdout=subprocess.PIPE, timeout=60)
+    done = subprocess.run([str(BUILD / "firstbad"), "why", "--json", str(folder / "runs" / "r")], stdout=subprocess.PIPE,
+                          timeout=60)
     return json.loads(done.stdout)
 
 

@@ -1,4 +1,5 @@
-"""What the callbacks share: attach where `firstbad run` has not, tell the framework's own step number, and see what was withheld."""
+"""What the callbacks share: attach where `firstbad run` has not, tell the framework's own step number, and see what was
+withheld."""
 from __future__ import annotations
 
 from typing import Optional
@@ -19,7 +20,8 @@ class Watch:
 
     def __init__(self, on_bad: Optional[str] = None, max_skips: Optional[int] = None, run_dir: Optional[str] = None,
                  run_id: Optional[str] = None) -> None:
-        self.guard = pytorch.attach(on_bad=on_bad or "skip", max_skips=3 if max_skips is None else max_skips, run_dir=run_dir, run_id=run_id)
+        self.guard = pytorch.attach(on_bad=on_bad or "skip", max_skips=3 if max_skips is None else max_skips, run_dir=run_dir,
+                                    run_id=run_id)
         self._seen = 0
 
     def begin(self) -> None:
@@ -28,15 +30,16 @@ class Watch:
         self._seen = session.skips if session is not None else 0
 
     def number(self, step: int) -> None:
-        """The update that begins is number `step` (0-based) to the framework; so it is in the ledger. A number that has been is left
-        alone: the order of the ledger counts for more."""
+        """The update that begins is number `step` (0-based) to the framework; so it is in the ledger. A number that has been is
+        left alone: the order of the ledger counts for more."""
         from ..pytorch import session as sessions
 
         session = sessions.obtain()
         if session is None or session.dead or session.update is not None:
             return
         if not session.run.value:
-            # The run is opened with its first update, and would count from what the optimizers know, which leaves out what was skipped.
+            # The run is opened with its first update, and would count from what the optimizers know, which leaves out what was
+            # skipped.
             session.first_wanted = session.number = step
         elif step > session.number:
             session.number = step

@@ -13,12 +13,13 @@
         params, state = step(params, state, batch)
         check(state, params)            # raises Halted after 3 bad updates in a row, and names the first bad tensor
 
-It differs from `optax.apply_if_finite` in four ways. A bad update is never accepted, however many come in a row: that one applies it
-after `max_consecutive_errors`. What the inner optimizer made of finite gradients is judged too. A withheld update leaves parameters and
-inner state as they are to the last bit, the sign of a zero included. And the state says which tensor was the first bad one.
+It differs from `optax.apply_if_finite` in four ways. A bad update is never accepted, however many come in a row: that one applies
+it after `max_consecutive_errors`. What the inner optimizer made of finite gradients is judged too. A withheld update leaves
+parameters and inner state as they are to the last bit, the sign of a zero included. And the state says which tensor was the first
+bad one.
 
-It stays inside JAX: no run folder, no replay, no cause. What it looks at are gradients and updates, so the tensor that it names is a
-parameter, not the operator that failed. Numbers are judged by their bits, which no compiler flag takes away.
+It stays inside JAX: no run folder, no replay, no cause. What it looks at are gradients and updates, so the tensor that it names is
+a parameter, not the operator that failed. Numbers are judged by their bits, which no compiler flag takes away.
 """
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     from firstbad.integrations.lightning import FirstbadCallback
     trainer = lightning.Trainer(callbacks=[FirstbadCallback()])
 
-The guard is the one of `firstbad run`, in place before the first update; it works with automatic and manual optimization. The callback adds
-Lightning's own number of the step, and logs `firstbad_skipped`, the number of updates that were withheld so far, with each of them.
-Works with the packages `lightning` and `pytorch_lightning`, whichever is imported.
+The guard is the one of `firstbad run`, in place before the first update; it works with automatic and manual optimization. The
+callback adds Lightning's own number of the step, and logs `firstbad_skipped`, the number of updates that were withheld so far,
+with each of them. Works with the packages `lightning` and `pytorch_lightning`, whichever is imported.
 """
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _base() -> Any:
 class FirstbadCallback(_base()):  # type: ignore[misc]
     """See the head of this file; for the arguments _session.Watch. Make it before training, on every rank.
 
-    Raises firstbad.Halted out of `trainer.fit()` where the run is halted; its message is the whole answer.
+    Raises firstbad.Halted out of `trainer.fit()` where the run is halted; it knows step, rank, module, operator, line and cause.
     """
 
     def __init__(self, on_bad: Optional[str] = None, max_skips: Optional[int] = None, run_dir: Optional[str] = None,

@@ -210,7 +210,7 @@ def lost(session: Any, error: Optional[BaseException]) -> None:
     _native.call(lib.fb_step_ballot, session.run, words)
     # No verdict: that would be ours to halt a job that its own failure ends, or that knows how to go on without a rank.
     update.open = False
-    session.stop(said)
+    session.stop(ranks.failure or said)
 
 
 def install(patches: Any) -> None:
@@ -251,7 +251,8 @@ def is_collective_failure(error: BaseException) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    return (f"{type(error).__name__}: {error}".splitlines() or [type(error).__name__])[0][:300]
+    text = (str(error).splitlines() or [""])[0].partition(" This is typically caused by")[0]
+    return f"{type(error).__name__}: {text}"[:300]
 
 
 # ---- joining -----------------------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def main():
             optimizer.zero_grad()
         losses = accelerator.gather(loss.detach().reshape(1))
         accelerator.print(f"batch {batch} losses {losses.tolist()!r}", flush=True)
-    print(f"parameters of rank {accelerator.process_index} {checksum(accelerator.unwrap_model(model))}", flush=True)
+    print(f"parameters of rank {accelerator.process_index} {checksum(accelerator.unwrap_model(model))}\n", end="", flush=True)
     accelerator.end_training()
 
 
