@@ -12,9 +12,11 @@ SLOW = bool(os.environ.get("FIRSTBAD_SLOW"))
 KINDS = {"test_healthy": ("plain", "healthy"), "test_fault": ("faulty",), "test_halt": ("halted",), "test_truth": ("broken",)}
 
 
-def parameter(stranger: Stranger):
+def parameter(stranger: Stranger, faulty: bool = False):
     """For parametrize; what needs a package that is not there is skipped, and says so."""
     marks = [pytest.mark.skip(reason=f"{name} is not installed") for name in stranger.missing]
+    if faulty and stranger.not_yet:
+        marks.append(pytest.mark.xfail(strict=True, reason=stranger.not_yet))
     return pytest.param(stranger, id=stranger.name, marks=marks)
 
 

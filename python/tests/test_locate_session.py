@@ -201,6 +201,7 @@ def test_incident__a_bad_number_of_the_batch_blames_no_operator(folder):
     guarded.backward(guarded.call(model, x).mean())
     _, located = guarded.incident()
     assert located.found == "entry" and located.module == "batch" and located.tensor == "input" and located.cause == "input_nonfinite"
+    assert located.rows == [1]
 
 
 def test_incident__an_fp16_overflow_does_not_come_back_in_fp32(folder):

@@ -275,3 +275,12 @@ def test_tape__an_optimizer_of_the_users_own_is_told_with_its_own_line():
     with open(__file__, encoding="utf-8") as file:
         line = next(i for i, text in enumerate(file, 1) if "# own line" in text)
     assert found.found == "operator" and "div" in found.operator and found.source.endswith(f"test_tape.py:{line}"), found
+
+
+def test_tape__the_largest_of_a_masked_row_is_masked_and_what_comes_of_it_is_not():
+    def run(m, x):
+        s = (x * m.w).masked_fill(torch.tensor([[True, True], [False, True]]), -INF)
+        return (s - s.amax(-1, keepdim=True)).exp().sum()  # Inf - Inf in the first row
+    program, losses, _ = run_of(locate_faults.program(run, {"x": torch.ones(2, 2)}, w=lambda: locate_faults.par(1.0)))
+    found = located(program, losses)
+    assert found.found == "operator" and "sub" in found.operator and found.cause == "domain_math", found

@@ -224,6 +224,7 @@ def _compile_seen(target: Any) -> None:
     global _compiled
     _compiled = True
     stop_search()
+    patch.beside_compiler()
     if isinstance(target, torch.nn.Module):
         for module in target.modules():
             _unroot(module)
@@ -240,25 +241,77 @@ def _torch_compile(original: Any) -> Any:
         if isinstance(made, torch.nn.Module):
             _root_compiled(made)
         elif callable(made) and not isinstance(target, type):
-            return _compiled_function(made, target)
+            return _compiled_function(made, target, bool(kwargs.get("fullgraph", False)))
         return made
 
     return compile
 
 
-def _compiled_function(made: Any, target: Any) -> Any:
-    """A compiled function: what runs in it is not recorded operator by operator."""
+_whole = False  # compiled code that must be one graph runs: our hooks in it do nothing, for they would break it
+
+
+def _passing() -> bool:
+    """Within a graph that must stay whole. torch.compile sees a constant here."""
+    return torch.compiler.is_compiling() and _whole
+
+
+def _compiled_function(made: Any, target: Any, whole: bool) -> Any:
+    """A compiled function: what runs in it is not recorded operator by operator.
+
+    whole: it must be one graph. Then no hook of ours runs in it, so one that steps an optimizer is gated before it begins.
+    """
     import functools
+
+    owner = getattr(target, "__self__", None)
+    steps = [owner] if isinstance(owner, torch.optim.Optimizer) else None if _may_step(target) else []
 
     @functools.wraps(made)
     def call(*args: Any, **kwargs: Any) -> Any:
-        held = _pause()
-        try:
+        if torch.compiler.is_compiling():
             return made(*args, **kwargs)
+        global _whole
+        held = _pause()
+        before, _whole = _whole, whole
+        gated = _before_whole(steps) if whole and steps != [] else None
+        try:
+            result = made(*args, **kwargs)
+        except BaseException:
+            _after_whole(gated, False)
+            raise
         finally:
+            _whole = before
             _resume(held)
+        _after_whole(gated, True)
+        return result
 
     return call
+
+
+def _may_step(target: Any) -> bool:
+    """Does this function, or one defined in it, name `step`?"""
+    codes = [getattr(target, "__code__", None)]
+    while codes:
+        code = codes.pop()
+        if code is None:
+            continue
+        if "step" in code.co_names:
+            return True
+        codes += [constant for constant in code.co_consts if hasattr(constant, "co_names")]
+    return False
+
+
+@patch.guest("session")
+def _before_whole(steps: Optional[List[Any]]) -> Any:
+    session = sessions.current()
+    if session is None or not session.mine() or session.update is None or not session.update.backwards or session.update.over():
+        return None
+    return session if session.optim.before_whole(steps) else None
+
+
+@patch.guest("session")
+def _after_whole(session: Any, returned: bool) -> None:
+    if session is not None and not session.dead:
+        session.optim.after_whole(returned)
 
 
 @patch.guest("tail")
@@ -346,7 +399,7 @@ def _without_hooks(original: Any, frames: int = 0) -> Any:
 
 def _backward(original: Any) -> Any:
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if _passing():
             return original(tensors, grad_tensors, *args, **kwargs)
         session = _backward_enter(tensors, grad_tensors, args, kwargs)
         if session is None:
@@ -380,7 +433,9 @@ def _backward_exit(session: Any, failed: bool) -> None:
 
 def _grad(original: Any) -> Any:
     def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwargs: Any) -> Any:
-        session = None if torch.compiler.is_compiling() else _grad_enter(outputs, inputs, grad_outputs, args, kwargs)
+        if torch.compiler.is_compiling():  # torch.compile knows this function
+            return original(outputs, inputs, grad_outputs, *args, **kwargs)
+        session = _grad_enter(outputs, inputs, grad_outputs, args, kwargs)
         if session is None:
             return original(outputs, inputs, grad_outputs, *args, **kwargs)
         results: Tuple[Any, ...] = ()
@@ -416,7 +471,7 @@ def _grad_exit(session: Any, results: Any) -> None:
 
 def _clip(original: Any) -> Any:
     def clip(*args: Any, **kwargs: Any) -> Any:
-        if not args and "parameters" not in kwargs:
+        if _passing() or (not args and "parameters" not in kwargs):
             return original(*args, **kwargs)
         given = args[0] if args else kwargs["parameters"]
         if not isinstance(given, (torch.Tensor, list, tuple)):
@@ -469,9 +524,18 @@ def _optimizer_made(original: Any) -> Any:
     return __init__
 
 
-@patch.guest("session")
 def _before_step(optimizer: Any, args: Any, kwargs: Any) -> Any:
-    if torch.compiler.is_compiling() or untouched.replaying():
+    return None if _passing() else _stepping(optimizer, args, kwargs)
+
+
+def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if not _passing():
+        _stepped(optimizer)
+
+
+@patch.guest("session")
+def _stepping(optimizer: Any, args: Any, kwargs: Any) -> Any:
+    if untouched.replaying():
         return None
     session = sessions.obtain()
     if session is None or not session.mine():
@@ -480,7 +544,7 @@ def _before_step(optimizer: Any, args: Any, kwargs: Any) -> Any:
 
 
 @patch.guest("session")
-def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+def _stepped(optimizer: Any) -> None:
     session = sessions.current()
     if session is not None and session.mine():
         session.optim.after_step(optimizer)
@@ -512,7 +576,7 @@ def _scaler_made(original: Any) -> Any:
 
 def _scaling(scaler: Any) -> Any:
     """The session, where this scaler's calls are to be watched."""
-    if not getattr(scaler, "_enabled", False) or torch.compiler.is_compiling() or not patch.usable("session"):
+    if not getattr(scaler, "_enabled", False) or not patch.usable("session"):
         return None
     session = sessions.current()
     return session if session is not None and session.mine() else None

@@ -30,6 +30,7 @@ class Optimizers:
         self._hidden: List[Tuple[torch.Tensor, torch.Tensor]] = []
         self._stranger: Optional[state.Held] = None
         self._before: Optional[state.Held] = None  # of one that changes its state before its closure is called
+        self._whole: List[Any] = []  # optimizers that step in a compiled graph
         self._closure_calls = 0
         self._in_closure = False
         self._held: List[state.Held] = []
@@ -176,6 +177,39 @@ class Optimizers:
         self.stepping = None
         self._unhide()
         self._held = []
+
+    # ---- steps within one compiled graph -------------------------------------------------------------------------------------------------
+
+    def before_whole(self, optimizers: Optional[List[Any]]) -> bool:
+        """A compiled graph is about to run in which these optimizers step (None: those that are expected to). Raises Halted."""
+        session = self.session
+        if self.stepping is not None:
+            return False
+        session.gate("compiled", optimizers[0] if optimizers else None)
+        update = session.update
+        if update is None:
+            return False
+        self._whole = [o for o in known_optimizers.alive() if id(o) in update.expected]
+        if update.skipped:
+            for optimizer in self._whole:
+                self._hide(optimizer)
+        elif not update.applied:
+            self._apply(update)
+        self.stepping = self._whole[0] if self._whole else None
+        return True
+
+    def after_whole(self, returned: bool) -> None:
+        """It has run, or raised."""
+        self.stepping = None
+        update = self.session.update
+        if not returned:
+            self._step_raised()
+            return
+        self._unhide()
+        if update is not None:
+            update.stepped += [id(optimizer) for optimizer in self._whole]
+            if not update.scaler_used:
+                self.session.end_update()
 
     # ---- a withheld step -------------------------------------------------------------------------------------------------------------
 

@@ -33,6 +33,29 @@ class _Clock(threading.local):
 clock = _Clock()
 
 
+_compiled = False  # the program uses torch.compile
+_eval_frame: Any = None
+
+
+def beside_compiler() -> None:
+    """The program uses torch.compile: frames of ours are not to be compiled when compiled code calls them, nor what they call. hooks.py
+    and labels.py can be traced instead: what they do within a graph is nothing. Imports torch._dynamo, as compiling does anyway."""
+    global _compiled, _eval_frame
+    if _compiled:
+        return
+    import torch
+    from torch._dynamo import trace_rules
+
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for folder, _, files in os.walk(here):
+        for name in files:
+            if name.endswith(".py") and not (folder.endswith("pytorch") and name in ("hooks.py", "labels.py")):
+                trace_rules.SKIP_DIRS.append(os.path.join(folder, name))
+    trace_rules._recompile_re()
+    _eval_frame = torch._C._dynamo.eval_frame.set_eval_frame
+    _compiled = True
+
+
 def usable(part: str) -> bool:
     """Neither switched off by FIRSTBAD_OFF nor broken."""
     return part not in _off and part not in _broken
@@ -90,6 +113,7 @@ def guest(part: str, otherwise: Any = None) -> Callable[[F], F]:
             outermost = clock.depth == 0
             clock.depth += 1
             began = time.perf_counter_ns() if outermost else 0
+            compiling = _eval_frame(None) if outermost and _compiled else None
             try:
                 return body(*args, **kwargs)
             except NonFiniteError:
@@ -98,6 +122,8 @@ def guest(part: str, otherwise: Any = None) -> Callable[[F], F]:
                 failed(part, why)
                 return otherwise
             finally:
+                if compiling is not None:
+                    _eval_frame(compiling)
                 clock.depth -= 1
                 if outermost:
                     clock.spent_ns += time.perf_counter_ns() - began

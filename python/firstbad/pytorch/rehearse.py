@@ -130,7 +130,7 @@ class Rehearsal:
             again.loss_at = -1
             again.run(change=change, fill=fill)
             if self.ranks.rank == finding.rank:
-                answer = int(self._bad_in(again, finding))
+                answer = int(self._bad_in(again, finding, change))
         except (MemoryError, RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, AssertionError):
             answer = 2  # the library meets the same, and says what it was
             again.lost()
@@ -138,7 +138,7 @@ class Rehearsal:
             answer = int(self.ranks.max_ints([answer])[0])
         return None if answer == 2 else bool(answer)
 
-    def _bad_in(self, again: Replay, finding: Finding) -> bool:
+    def _bad_in(self, again: Replay, finding: Finding, change: Change) -> bool:
         if finding.boundary == abi.LOSS:
             at = 0
             for step in self.program.steps:
@@ -152,7 +152,10 @@ class Rehearsal:
         if finding.boundary in (abi.LOCAL_GRAD, abi.REDUCED_GRAD):
             return any(is_bad(gradient) for leaf, gradient in again.gradients for known, module, name in again.names.gradients
                        if known is leaf and (module, f"{name}.grad") == (finding.module, finding.tensor))
-        return True  # of an input, or of the state: it is there before the step
+        if finding.boundary == abi.INPUT:
+            return any(e.name == finding.tensor and is_bad(change.externals.get(number, e.tensor))
+                       for number, e in enumerate(self.program.externals) if e.batch and e.micro == finding.micro)
+        return True  # of the state: it is there before the step
 
 
 class Reduce:

@@ -382,6 +382,10 @@ class Session:
         elif update is not None and update.forward_failed:
             self.give_up("a forward of this update raised an exception, and the program went on")
             update = None
+        elif update is not None and update.backward_since_forward and _reset(update):
+            self.give_up("")
+            self.coverage.note("gradients were reset without a step of any optimizer of torch: what was done with them is not gated")
+            update = None
         elif update is not None and update.backwards == 0 and update.calls.held and self._leads_nowhere(update):
             self._restart(update)
         if update is None:
@@ -560,12 +564,27 @@ class Session:
 
     def backward_exit(self, failed: bool = False) -> None:
         self.in_backward = 0
+        if self.update is not None:
+            self.update.sample = self._sample()
         self._record_backward_exit()
         if failed and self.update is not None:
             self.update.forward_failed = True
             self._lost(sys.exc_info()[1])
         if self.update is not None and self.update.in_backward:
             self.optim.stepped_in_backward()
+
+    def _sample(self) -> Any:
+        """One gradient, as backward left it."""
+        for optimizer in known_optimizers.alive():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        return parameter, weakref.ref(parameter.grad), parameter.grad._version
+        for root in self.roots:
+            for parameter in root.parameters() if isinstance(root, torch.nn.Module) else ():
+                if parameter.grad is not None:
+                    return parameter, weakref.ref(parameter.grad), parameter.grad._version
+        return None
 
     @patch.guest("tail")
     def _record_backward_exit(self) -> None:
@@ -689,6 +708,17 @@ class Session:
             number = self.number if self.update is None else self.update.number
             say.write(f"firstbad: nothing is guarded from step {number} on, training goes on: {lost}\n")
             self.stop(str(lost))
+
+
+def _reset(update: Update) -> bool:
+    """Did somebody take away or zero the gradients that the last backward left, so that what comes next does not add to them?"""
+    if update.sample is None:
+        return False
+    parameter, gradient, version = update.sample
+    now = parameter.grad
+    if now is None or gradient() is not now:
+        return True
+    return now._version != version and not bool(now.any())
 
 
 def _rng_hash() -> int:

@@ -32,7 +32,9 @@ _MAKES_MASKS = {"masked_fill", "masked_fill_", "fill_", "full", "full_like", "ne
 _KEEPS_MASKS = {"where", "triu", "tril", "triu_", "tril_", "clone", "copy_", "_to_copy", "add", "add_", "cat", "stack", "index",
                 "baddbmm", "masked_fill", "masked_fill_", "index_put", "index_put_", "scatter", "scatter_", "gather", "repeat", "roll",
                 "index_select", "slice_scatter", "select_scatter", "constant_pad_nd", "index_fill", "index_fill_", "sub", "neg",
-                "log_softmax_mask", "minimum", "maximum", "flip"}
+                "minimum", "maximum", "flip",
+                # A number chosen from a mask, or summed up in logarithms over nothing else, is -Inf as the mask is.
+                "amax", "max", "amin", "min", "topk", "sort", "cummax", "logsumexp", "logaddexp", "logcumsumexp"}
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 _DTYPES = {torch.float64: abi.F64, torch.float32: abi.F32, torch.float16: abi.F16, torch.bfloat16: abi.BF16,
            torch.complex64: abi.C64, torch.complex128: abi.C128, torch.int8: abi.I8, torch.uint8: abi.U8, torch.int16: abi.I16,

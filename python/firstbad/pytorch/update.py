@@ -45,6 +45,7 @@ class Update:
     applied: bool = False  # fb_step_apply let it through
     proposed: bool = False  # its result lies in the place of the state, and was not voted on yet
     backward_since_forward: bool = False
+    sample: Any = None  # (parameter, weak gradient, version) after the last backward: by it is seen that gradients were reset
     forward_failed: bool = False
     backwards: int = 0
     gated: Dict[int, Tuple[Any, int]] = dataclasses.field(default_factory=dict)  # id(parameter) -> (gradient, version) as looked at
