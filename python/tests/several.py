@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 several.py --kind ddp --steps 6 --bad 3:1:gradient
 
-Each rank writes rank-R.json: digests of what it ended with. `--bad STEP:RANK:WHAT[:MICRO]` makes that rank's batch or loss go wrong, `--die
-STEP:RANK:HOW` that rank itself.
+Each rank writes rank-R.json: digests of what it ended with. `--bad STEP:RANK:WHAT[:MICRO]` makes that rank's batch or loss go
+wrong, `--die STEP:RANK:HOW` that rank itself.
 """
 import argparse
 import contextlib
@@ -33,7 +33,8 @@ def digest(tensors):
 
 def net():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
+    return nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 16), nn.Tanh(),
+                         nn.Linear(16, 4))
 
 
 def plain_net():  # without what sharding on the CPU does not do
@@ -134,7 +135,8 @@ def train(args):
             if args.checkpoint:
                 dist.barrier()
     state = optimizer.state_dict()["state"] if args.kind in ("ddp", "plain") else {}
-    result = {"parameters": digest(model.parameters()), "buffers": digest(model.buffers()), "losses": [repr(loss) for loss in losses],
+    result = {"parameters": digest(model.parameters()), "buffers": digest(model.buffers()),
+              "losses": [repr(loss) for loss in losses],
               "moments": digest([t for kept in state.values() for t in kept.values()]), "stream": digest([torch.get_rng_state()]),
               "updates": max([int(kept["step"]) for kept in state.values()] + [0])}
     with open(f"rank-{rank}.json", "w", encoding="utf-8") as file:

@@ -28,12 +28,14 @@ class Job:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.world = folder, world
         full = {name: value for name, value in os.environ.items() if not name.startswith("FIRSTBAD_") or name == "FIRSTBAD_LIBRARY"}
-        full.update(OMP_NUM_THREADS="1", FIRSTBAD_PYTHON=str(ROOT / "python"), PYTHONDONTWRITEBYTECODE="1", PYTHONFAULTHANDLER="1", **env)
+        full.update(OMP_NUM_THREADS="1", FIRSTBAD_PYTHON=str(ROOT / "python"), PYTHONDONTWRITEBYTECODE="1", PYTHONFAULTHANDLER="1",
+                    **env)
         command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(world), "--master-port", str(free_port()),
                    "--monitor-interval", "2", *launcher, str(script), *map(str, words)]
         if guarded:
             command = [str(BUILD / "firstbad"), "run", "--dir", str(folder / "runs"), "--run-id", "job", "--", *command]
-        done = subprocess.run(command, cwd=str(folder), env=full, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        done = subprocess.run(command, cwd=str(folder), env=full, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE,
                               timeout=timeout)
         self.code, self.out, self.err = done.returncode, done.stdout.decode(), done.stderr.decode()
         self.ranks = [json.loads(path.read_text()) for path in sorted(folder.glob("rank-*.json"))]

@@ -1,5 +1,5 @@
-"""DistributedDataParallel under `firstbad run`, on real ranks: the rank that brought a bad gradient is named, everybody skips alike, and
-a run in which nothing happens is the same run to the last bit."""
+"""DistributedDataParallel under `firstbad run`, on real ranks: the rank that brought a bad gradient is named, everybody skips
+alike, and a run in which nothing happens is the same run to the last bit."""
 from __future__ import annotations
 
 import importlib.util

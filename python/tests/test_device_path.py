@@ -1,5 +1,5 @@
-"""What lies on a device is looked at by torch's own operations, with one wait an update. There is no GPU here: the same operations run on
-tensors in host memory, and a mode counts what would make a host wait for a device."""
+"""What lies on a device is looked at by torch's own operations, with one wait an update. There is no GPU here: the same
+operations run on tensors in host memory, and a mode counts what would make a host wait for a device."""
 from __future__ import annotations
 
 import importlib.util
@@ -89,7 +89,8 @@ def test_device__counts_kinds_and_first_index_are_those_of_the_library(dtype):
     _native.call(_native.lib().fb_scan, ctypes.byref(view), ctypes.byref(stats))
     assert held is not None
     assert (found.site, found.boundary, found.micro_step) == (3, abi.REDUCED_GRAD, 2)
-    assert (found.count, found.first_index, found.kind) == (stats.nan + stats.pos_inf + stats.neg_inf, stats.first_index, stats.first_kind)
+    assert (found.count, found.first_index, found.kind) == (stats.nan + stats.pos_inf + stats.neg_inf, stats.first_index,
+                                                            stats.first_kind)
     assert (found.stats.nan, found.stats.pos_inf, found.stats.neg_inf) == (stats.nan, stats.pos_inf, stats.neg_inf)
 
 
@@ -147,7 +148,8 @@ def test_device__a_healthy_update_waits_once(session):
 
 def test_device__looking_does_not_wait_at_all(session):
     with Waits() as waits:
-        device.look(session, abi.LOCAL_GRAD, [(torch.randn(50), 1), (torch.tensor([NAN]), 2), (torch.ones(4).to(torch.float8_e5m2), 3)])
+        eight_bits = torch.ones(4).to(torch.float8_e5m2)
+        device.look(session, abi.LOCAL_GRAD, [(torch.randn(50), 1), (torch.tensor([NAN]), 2), (eight_bits, 3)])
     assert waits.count == 0
 
 
@@ -210,7 +212,8 @@ def run(folder, bad, path, guarded=True):
     if guarded:
         command = [str(BUILD / "firstbad"), "run", "--dir", "runs", "--run-id", "r", "--", *command]
     done = subprocess.run(command, cwd=str(folder), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    why = subprocess.run([str(BUILD / "firstbad"), "why", "--dir", str(folder / "runs"), "r"], stdout=subprocess.PIPE).stdout.decode()
+    why = subprocess.run([str(BUILD / "firstbad"), "why", "--dir", str(folder / "runs"), "r"],
+                         stdout=subprocess.PIPE).stdout.decode()
     shutil.rmtree(folder, ignore_errors=True)
     return done.stdout.decode(), done.stderr.decode(), " ".join(why.split())
 

@@ -42,7 +42,8 @@ def finite(job):
 def test_fsdp__fully_shard_names_the_rank_that_brought_it_and_not_the_one_that_keeps_the_part(whole):
     assert whole.code == 0, whole.err
     first = whole.why()["first_bad"]
-    assert (first["step"], first["rank"], first["boundary"], first["module"], first["tensor"]) == (3, 1, "local_gradient", "5", "bias.grad")
+    assert (first["step"], first["rank"], first["boundary"]) == (3, 1, "local_gradient")
+    assert (first["module"], first["tensor"]) == ("5", "bias.grad")
     assert finite(whole)
 
 

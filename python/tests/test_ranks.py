@@ -112,7 +112,8 @@ def test_ranks__vote_only_where_groups_join_all_of_them(groups, world, joined):
 
 
 def test_ranks__what_torch_raises_for_a_lost_peer_is_told_from_other_errors():
-    lost = ["[gloo/transport/tcp/pair.cc:537] Connection closed by peer [127.0.0.1]:1", "Timed out waiting 6000ms for recv operation",
+    lost = ["[gloo/transport/tcp/pair.cc:537] Connection closed by peer [127.0.0.1]:1",
+            "Timed out waiting 6000ms for recv operation",
             "NCCL error in: ProcessGroupNCCL.cpp"]
     assert all(ranks.is_collective_failure(RuntimeError(text)) for text in lost)
     assert not ranks.is_collective_failure(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
@@ -177,7 +178,8 @@ def test_silent__a_store_that_hangs_does_not_hold_us():
 @pytest.fixture
 def clean(monkeypatch, tmp_path):
     for name in list(os.environ):
-        if name.startswith("FIRSTBAD_") and name not in ("FIRSTBAD_BUILD", "FIRSTBAD_LIBRARY") or name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        if name.startswith("FIRSTBAD_") and name not in ("FIRSTBAD_BUILD", "FIRSTBAD_LIBRARY") \
+                or name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("FIRSTBAD_DIR", str(tmp_path))
     return monkeypatch
@@ -258,8 +260,8 @@ def folder(tmp_path_factory):
 
 
 def told(job):
-    """What `why` knows of a rank that was lost in step 2. Ranks that hung in a collective until the launcher ended them did not vote
-    either; which one was lost is what the others saw."""
+    """What `why` knows of a rank that was lost in step 2. Ranks that hung in a collective until the launcher ended them did not
+    vote either; which one was lost is what the others saw."""
     text = " ".join(job.why_text().split())
     assert re.search(r"Undecided no vote of rank (\d+, )*1(, \d+)* at step 2", text), text
     return text
@@ -281,7 +283,8 @@ def test_ranks__a_stopped_rank_is_named_when_the_jobs_own_timeout_is_over(folder
 
 
 def test_ranks__a_restart_by_torchrun_is_an_attempt_of_its_own(folder):
-    job = Job(folder / "restart", 2, "--die", "2:1:raise", "--steps", "4", "--checkpoint", "state.pt", launcher=["--max-restarts", "1"])
+    job = Job(folder / "restart", 2, "--die", "2:1:raise", "--steps", "4", "--checkpoint", "state.pt",
+              launcher=["--max-restarts", "1"])
     assert job.code == 0, job.err
     assert same([job], "parameters", "updates") and [rank["updates"] for rank in job.ranks] == [4, 4]
     ledgers = sorted(str(path.relative_to(job.folder / "runs/job/ledger")) for path in job.folder.glob("runs/job/ledger/a*/r*.log"))
@@ -303,13 +306,15 @@ def test_ranks__below_join_nobody_votes_and_everybody_ends(folder):
 
 
 def test_ranks__without_a_vote_the_averages_decide_alike_on_all_ranks(folder):
-    job = Job(folder / "norm", 2, "--bad", "2:1:gradient", "--steps", "4", env={"FIRSTBAD_VOTE": "never", "FIRSTBAD_LOCATE": "none"})
+    job = Job(folder / "norm", 2, "--bad", "2:1:gradient", "--steps", "4",
+              env={"FIRSTBAD_VOTE": "never", "FIRSTBAD_LOCATE": "none"})
     assert job.code == 0, job.err
     assert same([job], "parameters", "moments", "updates") and [rank["updates"] for rank in job.ranks] == [3, 3]
     assert any("ranks do not vote: switched off" in line for left in job.python() for line in left["not_covered"])
 
 
 def test_ranks__a_rank_that_comes_late_to_the_first_update_costs_the_vote_and_nothing_else(folder):
-    job = Job(folder / "late", 2, "--kind", "manual", "--steps", "3", env={"FIRSTBAD_VOTE": "always", "FIRSTBAD_ARM_SECONDS": "0.1"})
+    job = Job(folder / "late", 2, "--kind", "manual", "--steps", "3",
+              env={"FIRSTBAD_VOTE": "always", "FIRSTBAD_ARM_SECONDS": "0.1"})
     again = Job(folder / "plain", 2, "--kind", "manual", "--steps", "3", guarded=False)
     assert job.code == 0 and [rank["losses"] for rank in job.ranks] == [rank["losses"] for rank in again.ranks]

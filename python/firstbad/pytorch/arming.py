@@ -1,8 +1,9 @@
 """All ranks agree on one text, over the key-value store of torch.distributed, or all know that they did not.
 
 A collective cannot be used to find out whether all ranks will take part in collectives: one that never comes would leave the others
-waiting. The store can: a rank says that it is here, rank 0 locks those that came in time and says what follows, and a rank that does
-not want to wait takes its word back. Both are one compare-and-set on the same key, so a rank is either counted or gone, never both:
+waiting. The store can: a rank says that it is here, rank 0 locks those that came in time and says what follows, and a rank that
+does not want to wait takes its word back. Both are one compare-and-set on the same key, so a rank is either counted or gone,
+never both:
 
     rank r          absent -> here                      compare_set
     rank 0          here -> locked                      compare_set; all locked: the text is published
@@ -19,7 +20,8 @@ _HERE, _LOCKED, _GONE = "here:", "locked", "gone"
 
 
 class Agreed(NamedTuple):
-    """text: what rank 0 published, the same on all ranks that have one; None: this rank knows of no agreement, for the reason `why`."""
+    """text: what rank 0 published, the same on all ranks that have one; None: this rank knows of no agreement, for the reason
+    `why`."""
 
     text: Optional[str]
     why: str
@@ -33,12 +35,13 @@ class Rendezvous:
     slow     called once when it takes more than 5 seconds, with the ranks that are not there yet (rank 0) or an empty list
     """
 
-    def __init__(self, store: Any, rank: int, world: int, seconds: float, slow: Optional[Callable[[List[int]], None]] = None) -> None:
+    def __init__(self, store: Any, rank: int, world: int, seconds: float,
+                 slow: Optional[Callable[[List[int]], None]] = None) -> None:
         self.store, self.rank, self.world, self.seconds, self.slow = store, rank, world, seconds, slow
 
     def agree(self, name: str, mine: str, judge: Callable[[List[str]], str], missing: Callable[[List[int]], str]) -> Agreed:
-        """mine: what this rank has to say. judge: on rank 0, from what all said, by rank: the text. missing: on rank 0, from the ranks
-        that did not come: the text. Never raises for a store that fails. Cost: a few requests to the store."""
+        """mine: what this rank has to say. judge: on rank 0, from what all said, by rank: the text. missing: on rank 0, from the
+        ranks that did not come: the text. Never raises for a store that fails. Cost: a few requests to the store."""
         try:
             return self._agree(name, mine, judge, missing)
         except Exception as why:  # the store is gone, or of a kind that cannot do this
@@ -74,7 +77,8 @@ class Rendezvous:
         return missing(away) if away else judge(said)
 
     def _wait(self, keys: List[str], seconds: float, whose: List[str]) -> bool:
-        """True once all keys are there. Asked again and again, and not Store.wait: a wait that runs out makes torch print warnings."""
+        """True once all keys are there. Asked again and again, and not Store.wait: a wait that runs out makes torch print
+        warnings."""
         begun = time.monotonic()
         pause = 0.002
         while not self.store.check(keys):

@@ -1,9 +1,10 @@
 """Which rank brought it: the local gradients of DDP, looked at before they are averaged.
 
-After the reduction every rank has the same gradient, and a NaN of one is a NaN of all. A hook on each parameter runs after its gradient
-was accumulated and before DDP is told that it is ready, so what it sees is this rank's own, also where gradients are views into the
-buckets that are reduced in place. Each is looked at there and then, still in the cache: 17 M elements in 150 parameters take 1.4 ms
-that way and 5 ms after backward. A communication hook is not used: DDP takes one, and it belongs to the program.
+After the reduction every rank has the same gradient, and a NaN of one is a NaN of all. A hook on each parameter runs after its
+gradient was accumulated and before DDP is told that it is ready, so what it sees is this rank's own, also where gradients are
+views into the buckets that are reduced in place. Each is looked at there and then, still in the cache: 17 M elements in 150
+parameters take 1.4 ms that way and 5 ms after backward. A communication hook is not used: DDP takes one, and it belongs to the
+program.
 
 Local findings come earlier in the order than reduced ones, so the vote names the rank that has one.
 """
@@ -47,7 +48,8 @@ def prepare(session: Any) -> None:
 
 
 def local_only(session: Any) -> None:
-    """At the gate: gradients that are whole for a moment only are no part of what was reduced. Says so, so that nothing counts as missed."""
+    """At the gate: gradients that are whole for a moment only are no part of what was reduced. Says so, so that nothing counts as
+    missed."""
     sites = sorted({slot.view.site for found in list(_watches.values()) if isinstance(found, Gathered) for slot in found.slots
                     if slot.named(session)})
     _absent(session, abi.REDUCED_GRAD, sites)
@@ -89,7 +91,8 @@ class Watch:
         self._clean = -1  # the micro-step at whose begin all that had been accumulated was finite
         self._elsewhere: List[Any] = []
         mine = weakref.ref(self)
-        self._handles = [slot.parameter.register_post_accumulate_grad_hook(_hook(mine, index)) for index, slot in enumerate(self.slots)]
+        self._handles = [slot.parameter.register_post_accumulate_grad_hook(_hook(mine, index))
+                         for index, slot in enumerate(self.slots)]
 
     def _slots(self, module: Any) -> "List[_Slot]":
         return [_Slot(p) for p in module.parameters() if p.requires_grad]
@@ -99,7 +102,7 @@ class Watch:
             handle.remove()
         self._handles.clear()
 
-    # ---- in backward -------------------------------------------------------------------------------------------------------------------
+    # ---- in backward -------------------------------------------------------------------------------------------------------------
 
     def ready(self, session: Any, index: int, parameter: torch.Tensor) -> None:
         """The gradient of a parameter was accumulated, and is this rank's own."""
@@ -149,14 +152,15 @@ class Watch:
             self.synced = True
             session.ranks.averaged((id(self.update), self.backwards))
         if self.mixed:
-            session.coverage.note("local gradients of a micro-step that follows an averaged one: they lie on top of what other ranks sent")
+            session.coverage.note("local gradients of a micro-step that follows an averaged one: they lie on top of what other "
+                                  "ranks sent")
 
     def _look_elsewhere(self, session: Any, module: Any) -> None:
         gradients, self._elsewhere = self._elsewhere, []
         device = patch.optional("device", "device")
         if device is None or not self._stay(module):
-            session.coverage.note("local gradients on a device that are views into the buckets of DDP: which rank brought a bad one is told "
-                                  "by its loss and by the replay")
+            session.coverage.note("local gradients on a device that are reduced in place: which rank brought a bad one is told by "
+                                  "its loss and by the replay")
             return
         device.look(session, abi.LOCAL_GRAD, gradients)
 
@@ -171,7 +175,7 @@ class Watch:
     def _syncs(self, module: Any) -> bool:
         return bool(getattr(module, "require_forward_param_sync", True))
 
-    # ---- before a forward ---------------------------------------------------------------------------------------------------------------
+    # ---- before a forward --------------------------------------------------------------------------------------------------------
 
     def next_micro(self, session: Any) -> None:
         """Is what lies in the gradients finite, so that what will be bad in them is ours?"""
@@ -193,8 +197,9 @@ class Watch:
 
 
 class Gathered(Watch):
-    """The parameters that one module of fully_shard gathers. Their gradients are whole, and this rank's own, until they are reduced to
-    parts, which is when the module has gone through backward. They have sites of their own, since they have another shape."""
+    """The parameters that one module of fully_shard gathers. Their gradients are whole, and this rank's own, until they are
+    reduced to parts, which is when the module has gone through backward. They have sites of their own, since they have another
+    shape."""
 
     def __init__(self, module: Any) -> None:
         self._shards: List[Any] = []

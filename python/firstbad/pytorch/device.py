@@ -20,7 +20,8 @@ from . import views
 
 COPY_BYTES_MAX = 1 << 28  # a bad tensor up to this size is brought to the host, and described there as any other
 _SUMMED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-_EIGHT_BITS = {  # codes that are not finite: (mask, value at and above which a masked code is bad); OCP 8-bit Floating Point Specification
+# Codes that are not finite: (mask, value from which a masked code is bad). Source: OCP 8-bit Floating Point Specification.
+_EIGHT_BITS = {
     "float8_e4m3fn": (0x7F, 0x7F), "float8_e5m2": (0x7F, 0x7C), "float8_e4m3fnuz": (0xFF, 0x80), "float8_e5m2fnuz": (0xFF, 0x80),
     "float8_e8m0fnu": (0xFF, 0xFF)}
 
@@ -79,7 +80,8 @@ def look(session: Any, boundary: int, gradients: Sequence[Tuple[Any, int]], micr
     for items in by_device.values():
         with torch.no_grad():
             flags = _flags([memory for _, memory, _ in items])
-        looked.append(Looked(boundary, update.micro if micro is None else micro, [(tensor, site) for tensor, _, site in items], flags))
+        named = [(tensor, site) for tensor, _, site in items]
+        looked.append(Looked(boundary, update.micro if micro is None else micro, named, flags))
 
 
 def _flags(tensors: List[torch.Tensor]) -> torch.Tensor:

@@ -3,9 +3,9 @@
 `join` is called once, at the first training forward. It finds rank and world, the run's id and attempt (equal on all ranks), and
 whether the ranks vote:
 
-    vote   the ranks wait for one another in every update anyway (DDP, FSDP, tensor parallel), all came to the rendezvous in time, and
-           mean the same. Four integers, MIN, on a group of our own: on a shared one, our collective and one of the program's could be
-           taken for each other.
+    vote   the ranks wait for one another in every update anyway (DDP, FSDP, tensor parallel), all came to the rendezvous in time,
+           and mean the same. Four integers, MIN, on a group of our own: on a shared one, our collective and one of the program's
+           could be taken for each other.
     norm   plain DDP without that: the reduced gradients are equal on all ranks, and each decides by them alone
     none   everything else: a rank that finds something bad stops
 
@@ -169,7 +169,8 @@ class Ranks:
         """This rank votes no more, and the others shall not wait for it: they stop guarding as well, and train on."""
         if self.group is not None:
             self.group = None
-            silent.in_time(lambda: self._store.set(f"{self.name}/left", f"rank {self.rank} votes no more: {why}"[:500]), silent.ANSWER_SECONDS)
+            silent.in_time(lambda: self._store.set(f"{self.name}/left", f"rank {self.rank} votes no more: {why}"[:500]),
+                           silent.ANSWER_SECONDS)
 
     def note_failure(self, error: BaseException) -> Optional[str]:
         """What to say when a collective failed, the program's or ours: who did not answer. None when `error` is something else, or
@@ -191,8 +192,9 @@ class Ranks:
 
 
 def lost(session: Any, error: Optional[BaseException]) -> None:
-    """The program met `error`. Where it says that a rank did not answer: tell which one, at once, and leave in the ledger that this rank
-    voted and had no answer, so that `firstbad why` names the one that did not. The error itself goes on to whom it belongs."""
+    """The program met `error`. Where it says that a rank did not answer: tell which one, at once, and leave in the ledger that
+    this rank voted and had no answer, so that `firstbad why` names the one that did not. The error itself goes on to whom it
+    belongs."""
     ranks = session.ranks
     if ranks is None or error is None:
         return
@@ -239,15 +241,18 @@ def _no_more_votes() -> None:
         session.stop(why)
 
 
+_ERRORS = ("DistBackendError", "DistNetworkError", "DistStoreError", "DistError")
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe", "gloo/transport",
+         "NCCL error", "Timed out waiting", "timed out", "Application timeout", "Socket closed")
+
+
 def is_collective_failure(error: BaseException) -> bool:
     """True for what torch.distributed raises when a peer is gone or late."""
-    kinds = [getattr(torch.distributed, name, None) for name in ("DistBackendError", "DistNetworkError", "DistStoreError", "DistError")]
+    kinds = (getattr(torch.distributed, name, None) for name in _ERRORS)
     if any(kind is not None and isinstance(error, kind) for kind in kinds):
         return True
     text = str(error)
-    return isinstance(error, RuntimeError) and any(word in text for word in (
-        "Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe", "gloo/transport", "NCCL error",
-        "Timed out waiting", "timed out", "Application timeout", "Socket closed"))
+    return isinstance(error, RuntimeError) and any(words in text for words in _LOST)
 
 
 def _first_line(error: BaseException) -> str:
@@ -255,12 +260,12 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:300]
 
 
-# ---- joining -----------------------------------------------------------------------------------------------------------------------
+# ---- joining ---------------------------------------------------------------------------------------------------------------------
 
 
 def join(session: Any, roots: Sequence[torch.nn.Module] = ()) -> Ranks:
-    """The ranks of this process's training. At the first root forward in grad mode, once; `roots`: the modules that train, as far as
-    they are known (session.roots otherwise).
+    """The ranks of this process's training. At the first root forward in grad mode, once; `roots`: the modules that train, as far
+    as they are known (session.roots otherwise).
 
     Cost: nothing in a job of one process; otherwise a few requests to the store, and one group. A rank that never comes costs the
     others FIRSTBAD_ARM_SECONDS (60), once, and only where the ranks would vote or nobody named the run.
@@ -271,7 +276,8 @@ def join(session: Any, roots: Sequence[torch.nn.Module] = ()) -> Ranks:
     dist = torch.distributed if torch.distributed.is_available() and torch.distributed.is_initialized() else None
     if dist is None:
         if ranks.world > 1:
-            ranks.not_covered.append(f"WORLD_SIZE is {ranks.world} and torch.distributed is not initialised: each rank decides for itself")
+            ranks.not_covered.append(f"WORLD_SIZE is {ranks.world} and torch.distributed is not initialised: each rank decides for "
+                                     "itself")
         _own_run(ranks)
         return ranks
     ranks.rank, ranks.world = dist.get_rank(), dist.get_world_size()
@@ -345,12 +351,14 @@ def _agree(ranks: Ranks, coupling: sharded.Coupling, reason: str) -> None:
         _own_run(ranks)
         ranks.not_covered.append(f"ranks do not vote: {reason}")
         return
-    mine = {"version": __version__, "on_bad": os.environ.get("FIRSTBAD_ON_BAD", ""), "max_skips": os.environ.get("FIRSTBAD_MAX_SKIPS", ""),
-            "leave_out": os.environ.get("FIRSTBAD_LEAVE_OUT", ""), "off": os.environ.get("FIRSTBAD_OFF", ""), "world": ranks.world,
-            "no": reason, "groups": coupling.groups, "always": os.environ.get("FIRSTBAD_VOTE") == "always", "norm": norm,
+    given = os.environ.get
+    mine = {"version": __version__, "on_bad": given("FIRSTBAD_ON_BAD", ""), "max_skips": given("FIRSTBAD_MAX_SKIPS", ""),
+            "leave_out": given("FIRSTBAD_LEAVE_OUT", ""), "off": given("FIRSTBAD_OFF", ""), "world": ranks.world, "no": reason,
+            "groups": coupling.groups, "always": os.environ.get("FIRSTBAD_VOTE") == "always", "norm": norm,
             "machine": _machine(), "process": silent.me(), "run_id": ranks.run_id, "attempt": ranks.attempt}
     meet = Rendezvous(ranks._store, ranks.rank, ranks.world, _seconds(), _slow(ranks))
-    agreed = meet.agree(f"{_joins}/who", json.dumps(mine), lambda said: _judge(ranks, said), lambda away: _missing(ranks, away, norm))
+    agreed = meet.agree(f"{_joins}/who", json.dumps(mine), lambda said: _judge(ranks, said),
+                        lambda away: _missing(ranks, away, norm))
     if agreed.text is None:
         _own_run(ranks)
         ranks.not_covered.append(f"ranks do not vote: {agreed.why}")
@@ -384,24 +392,24 @@ def _judge(ranks: Ranks, said: Sequence[str]) -> str:
 
 def _missing(ranks: Ranks, away: Sequence[int], norm: bool) -> str:
     names = ", ".join(str(r) for r in away[:8]) + (", ..." if len(away) > 8 else "")
-    return _text(ranks, f"rank{'s' if len(away) > 1 else ''} {names} did not come to the first update within {_seconds():.0f} s", norm, False, [])
+    who = f"rank{'s' if len(away) > 1 else ''} {names}"
+    return _text(ranks, f"{who} did not come to the first update within {_seconds():.0f} s", norm, False, [])
 
 
 def _text(ranks: Ranks, why: str, norm: bool, replicated: bool, processes: Sequence[Any]) -> str:
     agreement = abi.AGREE_VOTE if not why else abi.AGREE_NORM if norm else abi.AGREE_NONE
     _name_run(ranks)
-    return json.dumps({"agreement": agreement, "run_id": ranks.run_id, "attempt": ranks.attempt, "why": why, "replicated": replicated,
-                       "processes": list(processes)})
+    return json.dumps({"agreement": agreement, "run_id": ranks.run_id, "attempt": ranks.attempt, "why": why,
+                       "replicated": replicated, "processes": list(processes)})
 
 
 def _slow(ranks: Ranks) -> Any:
-    def say(away: Sequence[int]) -> None:
+    def tell(away: Sequence[int]) -> None:
         whom = f"rank{'s' if len(away) > 1 else ''} {', '.join(map(str, away[:8]))}" if away else "the other ranks"
-        sys.stderr.write(f"firstbad: rank {ranks.rank} waits for {whom} at the first update, up to {_seconds():.0f} s and once, so that "
-                         "all can vote\n")
-        sys.stderr.flush()
+        say.write(f"firstbad: rank {ranks.rank} waits for {whom} at the first update, up to {_seconds():.0f} s and once, so that "
+                  "all can vote\n")
 
-    return say
+    return tell
 
 
 def _machine() -> str:
@@ -439,7 +447,7 @@ def _timeout() -> Any:
     return None  # torch's default
 
 
-# ---- the run's id and attempt ------------------------------------------------------------------------------------------------------
+# ---- the run's id and attempt ----------------------------------------------------------------------------------------------------
 
 
 def _own_run(ranks: Ranks) -> None:
@@ -462,7 +470,7 @@ def _name_run(ranks: Ranks) -> None:
 
 
 def _next_attempt(ranks: Ranks) -> None:
-    """The attempt moves on where another process of this launch has used it: trainings one after another below one `firstbad run`."""
+    """The attempt moves on where another process of this launch has used it: trainings one after another below one launch."""
     folder = os.environ.get("FIRSTBAD_DIR") or "firstbad-runs"
     taken = os.path.join(folder, ranks.run_id, "ledger", f"a{ranks.attempt}", f"r{ranks.rank:05d}.log")
     if ranks.attempt >= 1 and not os.path.exists(taken):
@@ -477,5 +485,5 @@ def _next_attempt(ranks: Ranks) -> None:
 
 def table(ranks: Ranks) -> Dict[str, Any]:
     """For the note of a process and for tests."""
-    return {"rank": ranks.rank, "world": ranks.world, "run_id": ranks.run_id, "attempt": ranks.attempt, "agreement": ranks.agreement,
-            "replicated": ranks.replicated, "not_covered": list(ranks.not_covered)}
+    return {"rank": ranks.rank, "world": ranks.world, "run_id": ranks.run_id, "attempt": ranks.attempt,
+            "agreement": ranks.agreement, "replicated": ranks.replicated, "not_covered": list(ranks.not_covered)}

@@ -1,4 +1,5 @@
-"""Parameters and gradients that are spread over ranks: which ranks move together, what of a tensor lies here, and what it is called.
+"""Parameters and gradients that are spread over ranks: which ranks move together, what of a tensor lies here, and what it is
+called.
 
     DDP, replicate                every rank has all of it; the gradient is the average over the ranks
     FSDP (flat parameters)        every rank has a run of the flat buffer in which several parameters lie one after another
@@ -72,7 +73,7 @@ def is_fully_shard(module: Any) -> bool:
     return any(kind.__name__ == "FSDPModule" and kind.__module__.startswith("torch.distributed") for kind in type(module).__mro__)
 
 
-# ---- who moves together ------------------------------------------------------------------------------------------------------------
+# ---- who moves together ----------------------------------------------------------------------------------------------------------
 
 
 def coupling(roots: Sequence[torch.nn.Module], world: int) -> Coupling:
@@ -93,7 +94,8 @@ def _wrappers() -> List[torch.nn.Module]:
     # type(), not isinstance: asking a lazy object for its class may import things.
     kinds = {kind for kind in (_loaded("torch.nn.parallel.distributed", "DistributedDataParallel"),
                                _loaded("torch.distributed.fsdp", "FullyShardedDataParallel")) if kind is not None}
-    return [thing for thing in gc.get_objects() if type(thing) in kinds or "FSDPModule" in (b.__name__ for b in type(thing).__bases__)]
+    return [thing for thing in gc.get_objects()
+            if type(thing) in kinds or "FSDPModule" in (base.__name__ for base in type(thing).__bases__)]
 
 
 def _coupling(roots: Iterable[torch.nn.Module], world: int) -> Coupling:
@@ -133,10 +135,11 @@ def _coupling(roots: Iterable[torch.nn.Module], world: int) -> Coupling:
     if "torch.distributed.pipelining" in sys.modules:
         lines.append("pipeline stages: each is replayed alone, and what comes from another stage is taken as it is")
     if kinds - {"ddp"}:
-        lines.append(f"{', '.join(sorted(kinds - {'ddp'}))}: parameters are spread over ranks, so an update is not replayed, and no operator named")
+        lines.append(f"{', '.join(sorted(kinds - {'ddp'}))}: parameters are spread over ranks, so an update is not replayed, and "
+                     "no operator named")
     if "fsdp" in kinds:
-        lines.append("fsdp: gradients are seen after they were reduced, on the rank that keeps that part of them; which rank brought a bad "
-                     "number is told where its loss shows it")
+        lines.append("fsdp: gradients are seen after they were reduced, on the rank that keeps that part of them; which rank "
+                     "brought a bad number is told where its loss shows it")
     return Coupling(frozenset(kinds), tuple(groups), dp_rank, replicas and kinds == {"ddp"}, tuple(lines))
 
 
@@ -178,7 +181,7 @@ def connected(groups: Iterable[Sequence[int]], world: int) -> bool:
     return len({find(rank) for rank in range(world)}) == 1
 
 
-# ---- what lies here, and its name --------------------------------------------------------------------------------------------------
+# ---- what lies here, and its name ------------------------------------------------------------------------------------------------
 
 
 def offsets(parameter: torch.Tensor) -> Optional[Tuple[int, ...]]:
@@ -186,8 +189,8 @@ def offsets(parameter: torch.Tensor) -> Optional[Tuple[int, ...]]:
     from torch.distributed.tensor import _utils  # of a DTensor: its package is there
 
     try:
-        shape, where = _utils.compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh,  # type: ignore[attr-defined]
-                                                                    parameter.placements)  # type: ignore[attr-defined]
+        spread: Any = parameter
+        shape, where = _utils.compute_local_shape_and_global_offset(spread.shape, spread.device_mesh, spread.placements)
     except Exception:
         return None  # a private function: the label says less then
     return tuple(where) if tuple(shape) == tuple(local(parameter).shape) else None
@@ -225,10 +228,12 @@ def learn(root: torch.nn.Module) -> None:
 
 
 def shards(module: Any) -> List[Any]:
-    """What fully_shard keeps for each parameter that this module gathers: sharded_param, unsharded_param, _module_info. Private to torch:
-    where it is not found, parameters are named by their place in the optimizer, and gradients are seen after they were reduced only."""
+    """What fully_shard keeps for each parameter that this module gathers: sharded_param, unsharded_param, _module_info. Private
+    to torch: where it is not found, parameters are named by their place in the optimizer, and gradients are seen after they were
+    reduced only."""
     group = getattr(module._get_fsdp_state(), "_fsdp_param_group", None) if hasattr(module, "_get_fsdp_state") else None
-    return [one for one in getattr(group, "fsdp_params", ()) or () if hasattr(one, "_module_info") and hasattr(one, "sharded_param")]
+    kept = getattr(group, "fsdp_params", ()) or ()
+    return [one for one in kept if hasattr(one, "_module_info") and hasattr(one, "sharded_param")]
 
 
 def behind(module: Any) -> List[Tuple[str, torch.Tensor]]:

@@ -1,7 +1,7 @@
 """A collective failed: which rank did not answer?
 
-What torch says then names a port at best. Two things are known: processes of this machine can be asked for (gone, stopped), and a rank
-that met the same failure says so in the store. Only what was seen is claimed; a rank that is merely quiet is called that.
+What torch says then names a port at best. Two things are known: processes of this machine can be asked for (gone, stopped), and a
+rank that met the same failure says so in the store. Only what was seen is claimed; a rank that is merely quiet is called that.
 """
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def seen(process: Process) -> Optional[str]:
 
 
 class Silence(NamedTuple):
-    """rank -> what is known of it. certain: these ranks ended or are stopped, which was seen; otherwise they only gave no answer."""
+    """rank -> what is known of it. certain: these ranks ended or are stopped, which was seen; otherwise they only gave no
+    answer."""
 
     ranks: Dict[int, str]
     certain: bool
