@@ -1,6 +1,7 @@
 """Incidents: an update that is bad is replayed in the living process, located, and written into its case.
 
-A run of the library is opened, what backward left is looked at as the guard looks at it, and the verdict goes to firstbad.pytorch.locate.
+A run of the library is opened, what backward left is looked at as the guard looks at it, and the verdict goes to
+firstbad.pytorch.locate.
 """
 import ctypes
 import json
@@ -113,7 +114,9 @@ def at(located, marker):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    for name in [name for name in os.environ if name.startswith("FIRSTBAD_") and name not in ("FIRSTBAD_BUILD", "FIRSTBAD_LIBRARY")]:
+    for name in [
+        name for name in os.environ if name.startswith("FIRSTBAD_") and name not in ("FIRSTBAD_BUILD", "FIRSTBAD_LIBRARY")
+    ]:
         monkeypatch.delenv(name)
     return tmp_path
 
@@ -130,7 +133,9 @@ def test_incident__a_loss_outside_of_the_model_is_named_with_its_line(folder):
     assert everything(model) == before
     assert located.found == "operator" and "nll_loss" in located.operator and at(located, "all ignored"), located
     assert located.cause == "label_all_ignored" and located.faithful
-    assert located.text.startswith("firstbad: step 0 was not applied: a non-finite loss") and verdict.case_id.decode() in located.text
+    assert (
+        located.text.startswith("firstbad: step 0 was not applied: a non-finite loss") and verdict.case_id.decode() in located.text
+    )
     assert all(len(line) <= 100 or "/" in line for line in located.text.splitlines())
     told = read(guarded, verdict)
     assert told["found"] == "operator" and told["case"] == verdict.case_id.decode() and told["replay"]["faithful"] is True
@@ -200,7 +205,9 @@ def test_incident__a_bad_number_of_the_batch_blames_no_operator(folder):
     x[1, 2] = math.nan
     guarded.backward(guarded.call(model, x).mean())
     _, located = guarded.incident()
-    assert located.found == "entry" and located.module == "batch" and located.tensor == "input" and located.cause == "input_nonfinite"
+    assert (
+        located.found == "entry" and located.module == "batch" and located.tensor == "input" and located.cause == "input_nonfinite"
+    )
     assert located.rows == [1]
 
 

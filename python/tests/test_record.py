@@ -1,4 +1,5 @@
-"""Recording an update costs little and keeps nothing: what is written down, what is left out, and what is admitted not to be known."""
+"""Recording an update costs little and keeps nothing: what is written down, what is left out, and what is admitted not to be
+known."""
 import gc
 import subprocess
 import sys
@@ -252,7 +253,7 @@ def test_record__compiled_models_are_replayed_eagerly():
     assert found.found == "operator" and found.module == "2" and "addmm" in found.operator, found
 
 
-# ---- models of others --------------------------------------------------------------------------------------------------------------
+# ---- models of others ------------------------------------------------------------------------------------------------------------
 
 
 def gpt2(**options):

@@ -1,4 +1,5 @@
-"""A recorded update, run again in the living process: the same numbers, and no trace. firstbad/pytorch: recorder, replay, untouched."""
+"""A recorded update, run again in the living process: the same numbers, and no trace. firstbad/pytorch: recorder, replay,
+untouched."""
 import random
 
 import pytest

@@ -1,4 +1,5 @@
-"""`firstbad replay` and `firstbad bisect` of a Python program: its own command starts again, and the update comes from the bundle."""
+"""`firstbad replay` and `firstbad bisect` of a Python program: its own command starts again, and the update comes from the
+bundle."""
 import json
 import os
 import pathlib
@@ -189,7 +190,9 @@ def test_replay__two_ranks_are_located_and_started_again_by_their_launcher(tmp_p
     (tmp_path / "train.py").write_text(textwrap.dedent(DDP))
     ran = run(tmp_path, CLI, "run", "--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
     assert ran.returncode == 0, ran.stderr
-    where = f"train.py:{textwrap.dedent(DDP).splitlines().index('        h, _ = self.attn(x, x, x, key_padding_mask=pad)  # here') + 1}"
+    where = (
+        f"train.py:{textwrap.dedent(DDP).splitlines().index('        h, _ = self.attn(x, x, x, key_padding_mask=pad)  # here') + 1}"
+    )
     case, = tmp_path.glob("firstbad-runs/*/cases/*")
     told = json.loads((case / "locate.json").read_text())
     for _ in range(2):

@@ -1,7 +1,8 @@
-"""The tape of a replay: what is named in models that go wrong, against answers derived by hand and random programs with known truth.
+"""The tape of a replay: what is named in models that go wrong, against answers derived by hand and random programs with known
+truth.
 
-The models are those of locate_faults.py, locate_healthy.py and locate_random.py, which the C library is held to by another client of
-its own; here they run as a user's update, recorded and replayed by firstbad/pytorch.
+The models are those of locate_faults.py, locate_healthy.py and locate_random.py, which the C library is held to by another client
+of its own; here they run as a user's update, recorded and replayed by firstbad/pytorch.
 """
 import math
 import os
@@ -198,7 +199,7 @@ def test_tape__sparse_gradients_are_followed_by_their_values():
     assert "test_tape.py:" in found.source
 
 
-# ---- places ------------------------------------------------------------------------------------------------------------------------
+# ---- places ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_places__intervals_and_elements_come_to_the_same():

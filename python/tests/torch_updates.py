@@ -74,7 +74,8 @@ def bits(tensor):
 
 
 def everything(*modules):
-    """All that a replay may not change: parameters, gradients (which tensors, and what is in them), buffers, attributes, streams."""
+    """All that a replay may not change: parameters, gradients (which tensors, and what is in them), buffers, attributes,
+    streams."""
     import random
 
     import numpy

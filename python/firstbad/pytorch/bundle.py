@@ -1,4 +1,5 @@
-"""The bundle of a bad update: its batch, random state, parameters on entry and program, for `firstbad replay` and `firstbad bisect`.
+"""The bundle of a bad update: its batch, random state, parameters on entry and program, for `firstbad replay` and `firstbad
+bisect`.
 
 `command` is put in only where all that a replay needs is in the bundle as well: what is promised can be kept.
 """
@@ -73,7 +74,9 @@ _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 def command_of_this_process(world: int = 1) -> Optional[List[str]]:
     """The arguments that would start this job again, launcher included; None where they are not known or mean nothing outside (a
     child that was spawned, one node of several)."""
-    words = list(getattr(sys, "orig_argv", None) or ([sys.executable] + sys.argv if sys.argv and os.path.exists(sys.argv[0]) else []))
+    words = list(
+        getattr(sys, "orig_argv", None) or ([sys.executable] + sys.argv if sys.argv and os.path.exists(sys.argv[0]) else [])
+    )
     if not words or not sys.executable or any(word in ("--multiprocessing-fork", "-i", "-") for word in words):
         return None
     if len(words) == 1 or any("multiprocessing" in word and "spawn" in word for word in words):
@@ -203,8 +206,17 @@ class Bundle:
         """On the CPU. Raises LibraryError where it is not in it."""
         dtype, ndim, count = ctypes.c_int32(), ctypes.c_int32(), ctypes.c_uint64()
         shape = (ctypes.c_int64 * abi.DIMS_MAX)()
-        _native.call(self.lib.fb_bundle_find, self.handle, rank, part, name.encode(), ctypes.byref(dtype), ctypes.byref(ndim), shape,
-                     ctypes.byref(count))
+        _native.call(
+            self.lib.fb_bundle_find,
+            self.handle,
+            rank,
+            part,
+            name.encode(),
+            ctypes.byref(dtype),
+            ctypes.byref(ndim),
+            shape,
+            ctypes.byref(count),
+        )
         kind = next(known for known, number in DTYPES.items() if number == dtype.value)
         out = torch.empty(tuple(shape[:ndim.value]), dtype=kind)
         _native.call(self.lib.fb_bundle_get, self.handle, rank, part, name.encode(), dtype.value, count.value,

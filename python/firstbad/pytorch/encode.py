@@ -1,7 +1,7 @@
 """A recorded program as JSON and named tensors, and back: names of operators and plain arguments, no pickle, no code.
 
-What has no plain form (an object of the program's own among the arguments of forward, say) cannot be written down, and the program then
-is replayed in its own process only.
+What has no plain form (an object of the program's own among the arguments of forward, say) cannot be written down, and the program
+then is replayed in its own process only.
 """
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NotPlain(ValueError):
     """It has no form that can be written down; the sentence says what."""
 
 
-# ---- values ------------------------------------------------------------------------------------------------------------------------
+# ---- values ----------------------------------------------------------------------------------------------------------------------
 
 
 def plain(value: Any) -> Any:
@@ -101,7 +101,7 @@ def _operator(name: str) -> Any:
     return found
 
 
-# ---- random streams ------------------------------------------------------------------------------------------------------------------
+# ---- random streams --------------------------------------------------------------------------------------------------------------
 
 
 def _rng_text(state: RngState) -> Dict[str, Any]:
@@ -129,7 +129,7 @@ def _words(key: Sequence[int]) -> Any:
     return numpy.array(key, dtype=numpy.uint32)
 
 
-# ---- programs ------------------------------------------------------------------------------------------------------------------------
+# ---- programs --------------------------------------------------------------------------------------------------------------------
 
 
 def shape_of(root: torch.nn.Module) -> str:
@@ -161,19 +161,41 @@ def write(program: Program) -> Tuple[str, Dict[str, torch.Tensor], Dict[str, tor
             rng[f"{index}.cpu"] = step.rng.cpu
             for k, device in enumerate(step.rng.devices):
                 rng[f"{index}.device{k}"] = device
-            steps.append({"root": places[id(plain_module(step.root))], "args": plain(tuple(step.args)), "kwargs": plain(step.kwargs),
-                          "micro": step.micro, "rng": _rng_text(step.rng), "grad": step.grad, "training": list(step.training),
-                          "autocast": {"devices": [[d, on, str(dtype)] for d, on, dtype in step.autocast.devices],
-                                       "cache": step.autocast.cache, "attention": list(step.autocast.attention)},
-                          "source": step.source, "outputs": step.outputs})
+            steps.append(
+                {
+                    "root": places[id(plain_module(step.root))],
+                    "args": plain(tuple(step.args)),
+                    "kwargs": plain(step.kwargs),
+                    "micro": step.micro,
+                    "rng": _rng_text(step.rng),
+                    "grad": step.grad,
+                    "training": list(step.training),
+                    "autocast": {
+                        "devices": [[d, on, str(dtype)] for d, on, dtype in step.autocast.devices],
+                        "cache": step.autocast.cache,
+                        "attention": list(step.autocast.attention),
+                    },
+                    "source": step.source,
+                    "outputs": step.outputs,
+                }
+            )
         elif isinstance(step, TailOp):
             if step.generators:
                 raise NotPlain("a generator of random numbers of the program's own")
             if step.rng is not None:
                 rng[f"{index}.cpu"] = step.rng
-            steps.append({"op": str(step.func), "args": plain(tuple(step.args)), "kwargs": plain(step.kwargs), "outputs": step.outputs,
-                          "writes": [plain(ref) for ref in step.writes], "micro": step.micro, "grad": step.grad,
-                          "source": step.source})
+            steps.append(
+                {
+                    "op": str(step.func),
+                    "args": plain(tuple(step.args)),
+                    "kwargs": plain(step.kwargs),
+                    "outputs": step.outputs,
+                    "writes": [plain(ref) for ref in step.writes],
+                    "micro": step.micro,
+                    "grad": step.grad,
+                    "source": step.source,
+                }
+            )
         elif isinstance(step, Require):
             steps.append({"require": plain(step.ref)})
         elif isinstance(step, InnerGrad):
@@ -222,8 +244,19 @@ def read(text: str, roots: Sequence[Tuple[str, torch.nn.Module]], batch: Dict[st
             steps.append(RootCall(root, name, value_of(s["args"]), value_of(s["kwargs"]), s["micro"], state, cast, s["grad"],
                                   tuple(s["training"]), s["source"], s["outputs"], finished=True))
         elif "op" in s:
-            steps.append(TailOp(_operator(s["op"]), value_of(s["args"]), value_of(s["kwargs"]), s["outputs"],
-                                [value_of(ref) for ref in s["writes"]], s["micro"], s["grad"], s["source"], rng.get(f"{index}.cpu")))
+            steps.append(
+                TailOp(
+                    _operator(s["op"]),
+                    value_of(s["args"]),
+                    value_of(s["kwargs"]),
+                    s["outputs"],
+                    [value_of(ref) for ref in s["writes"]],
+                    s["micro"],
+                    s["grad"],
+                    s["source"],
+                    rng.get(f"{index}.cpu"),
+                )
+            )
         elif "require" in s:
             steps.append(Require(value_of(s["require"])))
         elif "gradient" in s:

@@ -1,6 +1,7 @@
 """An update was bad: replay it, find the operator, say why, and keep what a later replay needs. On every rank by the same decision.
 
-`incident` is what the session calls, once a verdict is there and before anything of the update was applied. It reads of the session:
+`incident` is what the session calls, once a verdict is there and before anything of the update was applied. It reads of the
+session:
 
   run, rank, world      the fb_run; which rank of how many
   ranks                 firstbad.pytorch.ranks.Ranks: max_ints(values), and group (of torch.distributed) where there is one
@@ -8,8 +9,8 @@
   first_step            (optional) number of the first update of this attempt;  resumed: it began from a checkpoint
   gradient_names        (optional) id(leaf) -> (module, name) for leaves that belong to no root
 
-and of the update: number; samples (optional: ids of the rows of each micro-step); held (optional: replay_update.Held of optimizers whose
-step was made and taken back; else those of the registry are taken as they stand, with the gradients that they have now).
+and of the update: number; samples (optional: ids of the rows of each micro-step); held (optional: replay_update.Held of optimizers
+whose step was made and taken back; else those of the registry are taken as they stand, with the gradients that they have now).
 """
 from __future__ import annotations
 

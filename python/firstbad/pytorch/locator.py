@@ -1,7 +1,7 @@
 """fb_locate_run over one recorded update: the callbacks that the library calls, and what it concluded.
 
-The library decides what to replay; this replays. A callback never lets an exception go into C: failures become statuses, and what the
-user must see (KeyboardInterrupt) is raised again when the library has returned.
+The library decides what to replay; this replays. A callback never lets an exception go into C: failures become statuses, and what
+the user must see (KeyboardInterrupt) is raised again when the library has returned.
 """
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Finding(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The ranks. max_ints(values) -> each replaced by the largest over all; group: of torch.distributed, for batches; None: none."""
+    """The ranks. max_ints(values) -> each replaced by the largest over all; group: of torch.distributed, for batches; None:
+    none."""
 
     rank: int = 0
     world: int = 1
@@ -79,7 +80,8 @@ class Locator:
     """One call of fb_locate_run.
 
     again_: a Replay or an UpdateReplay. rows_of_micro: the batch of the finding's micro-step, for minimising; None: cannot be made
-    smaller. rows_matter: not, where any row alone shows it: no sample is to blame then. seconds_max: after it no smaller batch is tried.
+    smaller. rows_matter: not, where any row alone shows it: no sample is to blame then. seconds_max: after it no smaller batch is
+    tried.
     """
 
     def __init__(self, again_: Any, program: Optional[Program], ranks: Group, micro: int, seconds_max: float = 300.0,
@@ -93,7 +95,7 @@ class Locator:
         self.late = False
         self.unwritten = 0
 
-    # ---- callbacks -----------------------------------------------------------------------------------------------------------------
+    # ---- callbacks ---------------------------------------------------------------------------------------------------------------
 
     def _replay(self, _ctx: Any, handle: Any, request: Any, err: Any) -> int:
         asked = request.contents
@@ -204,7 +206,7 @@ class Locator:
             self.failure = why
             return abi.E_IO
 
-    # ---- the call ------------------------------------------------------------------------------------------------------------------
+    # ---- the call ----------------------------------------------------------------------------------------------------------------
 
     def run(self, finding: Finding, *, parts: int = 0, strategy: int = abi.LOCATE_SWEEP, probes_max: int = 0, times: int = 0,
             folder: Optional[str] = None, precision: str = "fp32", step: int = 0, first_step_of_attempt: int = 0,
@@ -213,15 +215,38 @@ class Locator:
         """Raises LibraryError for what fb_locate_run refuses, and what the user's own code or keyboard raised."""
         lib = _native.lib()
         result, err = abi.LocateResult.new(), abi.Error()
-        ids = (ctypes.c_int64 * self.batch.rows)(*sample_ids) if sample_ids is not None and len(sample_ids) == self.batch.rows else None
+        ids = (
+            (ctypes.c_int64 * self.batch.rows)(*sample_ids)
+            if sample_ids is not None and len(sample_ids) == self.batch.rows
+            else None
+        )
         sentences = (ctypes.c_char_p * max(len(differences), 1))(*[sentence.encode() for sentence in differences])
         config = abi.LocateConfig.new(
-            parts=parts, rank=self.ranks.rank, world=self.ranks.world, finding_rank=finding.rank, finding_boundary=finding.boundary,
-            finding_micro_step=finding.micro, finding_kind=finding.kind, finding_module=finding.module, finding_tensor=finding.tensor,
-            strategy=strategy, probes_max=probes_max, times=times, folder=folder, precision=precision, rows=self.batch.rows,
-            columns=self.batch.columns, step=step, first_step_of_attempt=first_step_of_attempt,
-            replay=abi.REPLAY_FN(self._replay), rerun=abi.RERUN_FN(self._rerun), difference_count=len(differences),
-            finding_injected=int(finding.injected), run_id=run_id or None, case_id=case_id or None)
+            parts=parts,
+            rank=self.ranks.rank,
+            world=self.ranks.world,
+            finding_rank=finding.rank,
+            finding_boundary=finding.boundary,
+            finding_micro_step=finding.micro,
+            finding_kind=finding.kind,
+            finding_module=finding.module,
+            finding_tensor=finding.tensor,
+            strategy=strategy,
+            probes_max=probes_max,
+            times=times,
+            folder=folder,
+            precision=precision,
+            rows=self.batch.rows,
+            columns=self.batch.columns,
+            step=step,
+            first_step_of_attempt=first_step_of_attempt,
+            replay=abi.REPLAY_FN(self._replay),
+            rerun=abi.RERUN_FN(self._rerun),
+            difference_count=len(differences),
+            finding_injected=int(finding.injected),
+            run_id=run_id or None,
+            case_id=case_id or None,
+        )
         if ids is not None:
             config.sample_ids = ids
         if differences:
@@ -244,7 +269,8 @@ class Locator:
 
 
 def _has_group_src() -> bool:
-    """broadcast takes the rank in the group (torch 2.6 and later); before that the global one, which is the same in a group of all."""
+    """broadcast takes the rank in the group (torch 2.6 and later); before that the global one, which is the same in a group of
+    all."""
     import inspect
     import torch.distributed as dist
     return "group_src" in inspect.signature(dist.broadcast).parameters

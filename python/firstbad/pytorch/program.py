@@ -1,8 +1,8 @@
 """What one update computed, as a program that can be run again.
 
-A program is a row of steps: calls of root modules (with their inputs, random state and autocast), the operators that ran between and
-after them ("tail": the loss, mostly), gradients that were taken in between, and backwards. Tensors are numbered: a *value* was made by
-a step of the program, an *external* was there before (batch, labels, parameters used outside of a module).
+A program is a row of steps: calls of root modules (with their inputs, random state and autocast), the operators that ran between
+and after them ("tail": the loss, mostly), gradients that were taken in between, and backwards. Tensors are numbered: a *value* was
+made by a step of the program, an *external* was there before (batch, labels, parameters used outside of a module).
 
 Nothing here owns memory that the plain run would have freed before the optimizer, apart from the batch: values are known by weak
 references to their storages. What cannot be replayed is said in `Program.problems`; what makes a replay differ, in `differences`.
@@ -53,7 +53,8 @@ class External:
 
 
 class Autocast(NamedTuple):
-    """Autocast as it was: (device, enabled, dtype) of each device, whether weights are cached, and which attention kernels may run."""
+    """Autocast as it was: (device, enabled, dtype) of each device, whether weights are cached, and which attention kernels may
+    run."""
 
     devices: Tuple[Tuple[str, bool, torch.dtype], ...]
     cache: bool
@@ -133,7 +134,8 @@ Step = Union[RootCall, TailOp, Require, InnerGrad, Backward]
 
 @dataclasses.dataclass
 class Program:
-    """One update. problems: why it cannot be replayed (empty: it can). differences: in what a replay is not the run, one sentence each.
+    """One update. problems: why it cannot be replayed (empty: it can). differences: in what a replay is not the run, one sentence
+    each.
 
     buffers: (live tensor, copy) of buffers that forward moved, as they were before the first forward.
     roots: (name, module) in the order in which they were first called; compiled wrappers and DDP taken off.
@@ -272,7 +274,11 @@ def rebuild_refs(tree: Any, change: Callable[[Any], Any]) -> Any:
         return type(tree)(rebuild_refs(child, change) for child in tree)
     if type(tree) is dict:
         return {key: rebuild_refs(child, change) for key, child in tree.items()}
-    return trees.rebuild(tree, lambda leaf: change(leaf)) if not isinstance(tree, (int, float, str, bool, type(None))) else change(tree)
+    return (
+        trees.rebuild(tree, lambda leaf: change(leaf))
+        if not isinstance(tree, (int, float, str, bool, type(None)))
+        else change(tree)
+    )
 
 
 def _groups(steps: Sequence[Step]) -> Callable[[Ref], Any]:
@@ -315,7 +321,9 @@ def live_steps(steps: Sequence[Step]) -> List[Step]:
     kept: List[Step] = []
     for step in reversed(steps):
         if isinstance(step, TailOp):
-            if not (any(Ref(False, number) in needed for number in step.outputs) or any(group(ref) in memory for ref in step.writes)):
+            if not (
+                any(Ref(False, number) in needed for number in step.outputs) or any(group(ref) in memory for ref in step.writes)
+            ):
                 continue
             need(refs_in((step.args, step.kwargs)))
         elif isinstance(step, RootCall):

@@ -1,7 +1,7 @@
 """The random streams of a process: what they are now, and back to it.
 
-torch's generator of the CPU and of each device that is in use, Python's `random`, and numpy's where the program imported it. State is
-read, never drawn from, so looking at it does not move it.
+torch's generator of the CPU and of each device that is in use, Python's `random`, and numpy's where the program imported it. State
+is read, never drawn from, so looking at it does not move it.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Record an update while it runs: see program.py. Called by the session around roots and backwards.
 
-Inside of roots nothing is recorded: a replay calls the root again. Between them a light TorchDispatchMode writes down each operator. It
-costs some 10 us an operator, and is not there during root forwards, backward, the optimizer and compiled code.
+Inside of roots nothing is recorded: a replay calls the root again. Between them a light TorchDispatchMode writes down each
+operator. It costs some 10 us an operator, and is not there during root forwards, backward, the optimizer and compiled code.
 """
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Recorder:
         self.seen_gradients = False
         self.between = False  # after a backward, before the next forward: the next batch is made here
 
-    # ---- what the session calls ----------------------------------------------------------------------------------------------------
+    # ---- what the session calls --------------------------------------------------------------------------------------------------
 
     def root_enter(self, root: Any, name: str, args: Any, kwargs: Any, rng: Optional[randomness.RngState] = None,
                    buffers: Sequence[Tuple[torch.Tensor, torch.Tensor]] = ()) -> None:
@@ -147,10 +147,21 @@ class Recorder:
                 self._problem("the loss came from code that could not be followed")
         known = [losses] if isinstance(losses, torch.Tensor) else list(losses or [])
         unscaled = [self._refer(tensor, "loss", False) for tensor in known] or [self._before_scale(ref) for ref in refs]
-        self.steps.append(Backward(
-            refs, [None if g is None else self._refer(g, "gradient", False) for g in grads],
-            None if inputs is None else [self._refer(t, "", False) for t in ([inputs] if isinstance(inputs, torch.Tensor) else inputs)],
-            options, unscaled, self.micro, source.caller()))
+        self.steps.append(
+            Backward(
+                refs,
+                [None if g is None else self._refer(g, "gradient", False) for g in grads],
+                (
+                    None
+                    if inputs is None
+                    else [self._refer(t, "", False) for t in ([inputs] if isinstance(inputs, torch.Tensor) else inputs)]
+                ),
+                options,
+                unscaled,
+                self.micro,
+                source.caller(),
+            )
+        )
         self.after_backward = True
 
     def backward_exit(self) -> None:
@@ -232,7 +243,7 @@ class Recorder:
         self.pause()
         self._clear()
 
-    # ---- inside --------------------------------------------------------------------------------------------------------------------
+    # ---- inside ------------------------------------------------------------------------------------------------------------------
 
     def _problem(self, sentence: str) -> None:
         if sentence not in self.problems:
@@ -242,8 +253,16 @@ class Recorder:
         number = self.values.find(tensor)
         if number is not None and self.values.tracks(tensor, number):
             # Its history was cut off while nothing was recorded: a hidden state that is handed on, say.
-            step = TailOp(torch.ops.aten.detach.default, (Ref(False, number),), {}, [self.values.made(tensor, False)], [], self.micro,
-                          False, source.caller())
+            step = TailOp(
+                torch.ops.aten.detach.default,
+                (Ref(False, number),),
+                {},
+                [self.values.made(tensor, False)],
+                [],
+                self.micro,
+                False,
+                source.caller(),
+            )
             self.steps.append(step)
             return Ref(False, step.outputs[0])
         if number is not None:

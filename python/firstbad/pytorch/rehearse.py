@@ -57,7 +57,8 @@ class Rehearsal:
         return finding
 
     def rehearse(self) -> bool:
-        """One replay without a tape: does it show the finding, in which of several losses, and does memory that nobody wrote decide?"""
+        """One replay without a tape: does it show the finding, in which of several losses, and does memory that nobody wrote
+        decide?"""
         again, finding = self.again, self.finding
         shown = self._shows(again, finding, 0.0)
         if shown is False and self._stand_in(again, finding):

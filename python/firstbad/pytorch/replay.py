@@ -1,8 +1,8 @@
 """Run a recorded update again, in the living process, under the tape; and leave no trace.
 
-The roots are called again (eagerly, without DDP around them) with the inputs they had, random streams and autocast set as they were;
-the operators between them run again; backward runs into gradients of its own. Before it returns, everything that this touched is as it
-was: gradients (the very tensors), buffers, random streams, attributes of modules, hooks, flags of torch, requires_grad.
+The roots are called again (eagerly, without DDP around them) with the inputs they had, random streams and autocast set as they
+were; the operators between them run again; backward runs into gradients of its own. Before it returns, everything that this touched
+is as it was: gradients (the very tensors), buffers, random streams, attributes of modules, hooks, flags of torch, requires_grad.
 
 A replay is never asked to be cheap; it costs a step and, for the tape, a call for each operator.
 """

@@ -1,8 +1,8 @@
 """This process was started by `firstbad replay` or `firstbad bisect`: the bad update is run again, and no step is trained.
 
 The user's own command runs, with its own model, until the root that the bundle names is called for the first time. Then parameters,
-buffers, random state and batch come from the bundle, the update is replayed and located, the result goes where it was asked for, and
-the process ends: with 0 when locate.json is there, with 1 and a sentence when it could not be done.
+buffers, random state and batch come from the bundle, the update is replayed and located, the result goes where it was asked for,
+and the process ends: with 0 when locate.json is there, with 1 and a sentence when it could not be done.
 """
 from __future__ import annotations
 
@@ -185,7 +185,9 @@ def _locate(want: abi.ReplayWanted, bundle: Bundle, mine: int, program: Program)
         differences.append("one process played the rank of the finding alone")
         parts &= ~abi.LOCATE_OTHER_RANK
     one.rehearse()
-    locator = Locator(one.again, program, ranks, one.finding.micro, float(os.environ.get("FIRSTBAD_LOCATE_SECONDS") or 300), one.fill)
+    locator = Locator(
+        one.again, program, ranks, one.finding.micro, float(os.environ.get("FIRSTBAD_LOCATE_SECONDS") or 300), one.fill
+    )
     out = _native.text(want.out)
     samples = None
     try:

@@ -18,7 +18,8 @@ class Held(NamedTuple):
     """An update that was made and taken back.
 
     optimizer: parameters, state and gradients as they were before its step. names: leaf -> (module, name).
-    source: the line that called step, for optimizers that are all torch's. inv_scale: what the gradients have to be multiplied with first, 1 where they are unscaled.
+    source: the line that called step, for optimizers that are all torch's. inv_scale: what the gradients have to be multiplied with
+    first, 1 where they are unscaled.
     """
 
     optimizer: torch.optim.Optimizer
@@ -75,7 +76,9 @@ class UpdateReplay:
         return tape
 
 
-def clone_of(optimizer: torch.optim.Optimizer, widen: bool = False) -> Tuple[torch.optim.Optimizer, List[Tuple[torch.Tensor, torch.Tensor]]]:
+def clone_of(
+    optimizer: torch.optim.Optimizer, widen: bool = False
+) -> Tuple[torch.optim.Optimizer, List[Tuple[torch.Tensor, torch.Tensor]]]:
     """An optimizer over copies: (it, [(live leaf, its copy)]). It runs its plain form, leaf by leaf."""
     memo: Dict[int, Any] = {}
     leaves: List[Tuple[torch.Tensor, torch.Tensor]] = []

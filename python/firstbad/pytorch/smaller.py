@@ -1,8 +1,9 @@
-"""The batch of one micro-step, made smaller or another rank's: which tensors have rows, and what takes the place of what is left out.
+"""The batch of one micro-step, made smaller or another rank's: which tensors have rows, and what takes the place of what is left
+out.
 
-A row that is left out becomes a copy of one that is kept, so that shapes, places and random numbers stay those they were: with fewer
-rows torch would run other operators, and the replay could not be compared. A token that is left out becomes the first token of its
-row that stays, and its label -100.
+A row that is left out becomes a copy of one that is kept, so that shapes, places and random numbers stay those they were: with
+fewer rows torch would run other operators, and the replay could not be compared. A token that is left out becomes the first token
+of its row that stays, and its label -100.
 """
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def batch_of(program: Program, micro: int) -> Batch:
             of_rows.append((number, columns))
     tokens = [number for number, e in mine if _is_ids(e) and e.tensor.shape == (rows, columns) and not _is_label(e)
               and not any(word in e.name for word in ("position", "type", "mask"))]
-    labels = [number for number, e in mine if _is_label(e) and e.tensor.numel() == rows * columns and not e.tensor.is_floating_point()]
+    labels = [
+        number for number, e in mine if _is_label(e) and e.tensor.numel() == rows * columns and not e.tensor.is_floating_point()
+    ]
     if not tokens or not labels:
         columns = 0  # which tokens count cannot be told, so none is left out
     return Batch(rows, columns, of_rows, tokens, labels)

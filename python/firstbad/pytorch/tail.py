@@ -1,4 +1,5 @@
-"""What the recorder needs to follow tensors outside of the roots: a dispatch mode, and numbers for tensors that it does not keep alive."""
+"""What the recorder needs to follow tensors outside of the roots: a dispatch mode, and numbers for tensors that it does not keep
+alive."""
 from __future__ import annotations
 
 import weakref
@@ -93,8 +94,11 @@ def about(func: Any) -> Tuple[List[str], Set[str], bool]:
     known = _schemas.get(func)
     if known is None:
         arguments = func._schema.arguments
-        known = _schemas[func] = ([a.name for a in arguments], {a.name for a in arguments if a.alias_info and a.alias_info.is_write},
-                                  torch.Tag.nondeterministic_seeded in func.tags)
+        known = _schemas[func] = (
+            [a.name for a in arguments],
+            {a.name for a in arguments if a.alias_info and a.alias_info.is_write},
+            torch.Tag.nondeterministic_seeded in func.tags,
+        )
     return known
 
 

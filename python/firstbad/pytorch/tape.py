@@ -29,12 +29,53 @@ _OVERWRITES = {"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "
                "log_normal_", "geometric_", "randperm"}
 _MAKES_MASKS = {"masked_fill", "masked_fill_", "fill_", "full", "full_like", "new_full", "scalar_tensor", "fill", "where",
                 "constant_pad_nd", "index_fill", "index_fill_", "masked_fill_"}
-_KEEPS_MASKS = {"where", "triu", "tril", "triu_", "tril_", "clone", "copy_", "_to_copy", "add", "add_", "cat", "stack", "index",
-                "baddbmm", "masked_fill", "masked_fill_", "index_put", "index_put_", "scatter", "scatter_", "gather", "repeat", "roll",
-                "index_select", "slice_scatter", "select_scatter", "constant_pad_nd", "index_fill", "index_fill_", "sub", "neg",
-                "minimum", "maximum", "flip",
-                # A number chosen from a mask, or summed up in logarithms over nothing else, is -Inf as the mask is.
-                "amax", "max", "amin", "min", "topk", "sort", "cummax", "logsumexp", "logaddexp", "logcumsumexp"}
+_KEEPS_MASKS = {
+    "where",
+    "triu",
+    "tril",
+    "triu_",
+    "tril_",
+    "clone",
+    "copy_",
+    "_to_copy",
+    "add",
+    "add_",
+    "cat",
+    "stack",
+    "index",
+    "baddbmm",
+    "masked_fill",
+    "masked_fill_",
+    "index_put",
+    "index_put_",
+    "scatter",
+    "scatter_",
+    "gather",
+    "repeat",
+    "roll",
+    "index_select",
+    "slice_scatter",
+    "select_scatter",
+    "constant_pad_nd",
+    "index_fill",
+    "index_fill_",
+    "sub",
+    "neg",
+    "minimum",
+    "maximum",
+    "flip",
+    # A number chosen from a mask, or summed up in logarithms over nothing else, is -Inf as the mask is.
+    "amax",
+    "max",
+    "amin",
+    "min",
+    "topk",
+    "sort",
+    "cummax",
+    "logsumexp",
+    "logaddexp",
+    "logcumsumexp",
+}
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"}
 _DTYPES = {torch.float64: abi.F64, torch.float32: abi.F32, torch.float16: abi.F16, torch.bfloat16: abi.BF16,
            torch.complex64: abi.C64, torch.complex128: abi.C128, torch.int8: abi.I8, torch.uint8: abi.U8, torch.int16: abi.I16,
@@ -92,7 +133,7 @@ class Tape(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False  # or torch imports its compiler for us
 
-    # ---- telling -------------------------------------------------------------------------------------------------------------------
+    # ---- telling -----------------------------------------------------------------------------------------------------------------
 
     def _check(self, status: int, err: abi.Error) -> None:
         if status != abi.OK:
@@ -159,7 +200,7 @@ class Tape(TorchDispatchMode):
         made, = self.op(name, [number], [(tensor, name, 0)], Kept(never=True), flags=abi.TAPE_COLLECTIVE)
         self.places.of(tensor.untyped_storage()).wrote(Part(made, Geometry.of(tensor), 0))
 
-    # ---- reading -------------------------------------------------------------------------------------------------------------------
+    # ---- reading -----------------------------------------------------------------------------------------------------------------
 
     def read(self, tensor: torch.Tensor) -> Part:
         memory, geometry = self.places.of(tensor.untyped_storage()), Geometry.of(tensor)
@@ -203,7 +244,7 @@ class Tape(TorchDispatchMode):
                           Kept(places=[place], left=left))
         return number
 
-    # ---- the dispatcher ------------------------------------------------------------------------------------------------------------
+    # ---- the dispatcher ----------------------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

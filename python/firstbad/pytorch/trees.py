@@ -1,7 +1,8 @@
 """Tensors inside of what programs hand around: tuples, dicts, dataclasses, the outputs of transformers, any object with attributes.
 
-torch's pytree knows containers that were registered, and takes everything else for one leaf. Models of strangers return objects that
-nobody registered (distributions, dataclasses), so objects are walked by their attributes here, to a depth and a count that end.
+torch's pytree knows containers that were registered, and takes everything else for one leaf. Models of strangers return objects
+that nobody registered (distributions, dataclasses), so objects are walked by their attributes here, to a depth and a count that
+end.
 """
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def tensors(tree: Any) -> List[torch.Tensor]:
 
 
 def rebuild(tree: Any, change: Callable[[Any], Any], depth: int = 0) -> Any:
-    """The same tree with change(leaf) in the place of each leaf; containers on the way are copied, the caller's stay as they are."""
+    """The same tree with change(leaf) in the place of each leaf; containers on the way are copied, the caller's stay as they
+    are."""
     if isinstance(tree, torch.Tensor) or isinstance(tree, _PLAIN) or depth >= DEPTH_MAX:
         return change(tree)
     if isinstance(tree, tuple):
@@ -94,8 +96,8 @@ def _rebuild_object(tree: Any, children: List[Tuple[str, Any]], change: Callable
 class Attributes:
     """What Python objects (modules, caches, the program's own) hold, so that it can be put back.
 
-    Attributes are kept by reference, lists and dicts and sets in them as shallow copies: a forward that counts, appends or caches is
-    undone. Tensors that it changes in place are not: those are the buffers' and the batch's, which are copied elsewhere.
+    Attributes are kept by reference, lists and dicts and sets in them as shallow copies: a forward that counts, appends or caches
+    is undone. Tensors that it changes in place are not: those are the buffers' and the batch's, which are copied elsewhere.
     """
 
     _COPIED = (list, dict, set, collections.deque)

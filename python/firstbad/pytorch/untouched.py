@@ -144,7 +144,9 @@ def state_of(program: Program, gradients: Sequence[torch.Tensor], widen: bool) -
         if external.live():
             leaves[id(external.tensor)] = external.tensor
     grads = [(leaf, leaf.grad, leaf.requires_grad) for leaf in leaves.values()]
-    hooks = [(held, dict(held)) for held in (getattr(leaf, "_post_accumulate_grad_hooks", None) for leaf in leaves.values()) if held]
+    hooks = [
+        (held, dict(held)) for held in (getattr(leaf, "_post_accumulate_grad_hooks", None) for leaf in leaves.values()) if held
+    ]
     wide: List[Tuple[torch.Tensor, torch.Tensor]] = []
     try:
         for leaf, _, _ in grads:

@@ -1,7 +1,7 @@
 """Where a replay stands: module, line, boundary, micro-step and autograd node of the operator that runs now.
 
-Forward: the innermost module, by hooks that are there during a replay only. Backward: the autograd node has the number that torch gave
-it in forward; what forward noted under that number is the place.
+Forward: the innermost module, by hooks that are there during a replay only. Backward: the autograd node has the number that torch
+gave it in forward; what forward noted under that number is the place.
 """
 from __future__ import annotations
 

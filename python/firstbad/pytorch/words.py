@@ -1,4 +1,5 @@
-"""What is said about an update that was bad, around what was found out about it. True on every path, and in the words of `firstbad why`."""
+"""What is said about an update that was bad, around what was found out about it. True on every path, and in the words of `firstbad
+why`."""
 from __future__ import annotations
 
 import os
@@ -21,7 +22,8 @@ class Words(NamedTuple):
 
 
 def words_of(verdict: Any, rank: int, world: int, folder: str, max_skips: int = 3, held_back: bool = False) -> Words:
-    """verdict: fb_verdict. rank: of the finding. folder: of the run. held_back: the update was made beside the state, and taken back."""
+    """verdict: fb_verdict. rank: of the finding. folder: of the run. held_back: the update was made beside the state, and taken
+    back."""
     why = _WHAT.get(verdict.first_boundary, "a fault")
     ranks = f"any of {world} ranks" if world != 1 else "the only rank"
     applied = verdict.action == abi.PROCEED
