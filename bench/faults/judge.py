@@ -22,7 +22,7 @@ wrong      claims that are not so: of firstbad a name, line, rank or entry that 
            not among those of the truth, an interval or a set without the truth. Of a peer: an operator, a module or a line that
            is not the truth; its sentence ("returned nan values") is true, but leads elsewhere.
 within     nobody is named, and the truth is among the places that are left.
-alarm      of a healthy script: anything said or stopped; of firstbad also output that differs from the plain run's.
+alarm      of a healthy script: anything said or stopped; of firstbad also output or a digest that differs from the plain run's.
 """
 
 from __future__ import annotations
@@ -196,8 +196,10 @@ def firstbad(case: Case, seen: Seen, plain: Optional[Seen]) -> Score:
         first = why.get("first_bad") or {}
         if why.get("status") != "clean":
             score.alarm = f"step {first.get('step')}: {first.get('tensor')}"
-        elif plain and (seen.code != plain.code or _lines(seen.out) != _lines(plain.out)):
+        elif plain and (seen.code != plain.code or (case.ranks == 1 and _lines(seen.out) != _lines(plain.out))):
             score.alarm = "the output differs"
+        elif plain and any(_digests(seen, rank) != _digests(plain, rank) for rank in range(case.ranks)):
+            score.alarm = "the state differs"
         return score
     if levels["stopped"] is not None:
         levels["stopped"] = stopped(case, seen)
@@ -303,6 +305,10 @@ def _cause(case: Case, why: Dict[str, Any], cause: Dict[str, Any], score: Score)
 def _split(source: str) -> Any:
     file, _, line = source.rpartition(":")
     return (file, int(line)) if line.isdigit() else (source, -1)
+
+
+def _digests(seen: Seen, rank: int) -> List[str]:
+    return [event["digest"] for event in seen.ranks.get(rank, {}).get("events", [])]
 
 
 def _lines(text: str) -> List[str]:
