@@ -262,6 +262,63 @@ def compiled_later():
     return {"first": first, "second": second}
 
 
+def compiled_step():
+    """The optimizer is compiled, as a bound method and within a function."""
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    bound = torch.compile(optimizer.step, backend="aot_eager")
+
+    @torch.compile(backend="aot_eager")
+    def within():
+        optimizer.step()
+
+    losses = []
+    for step in range(5):
+        seen(model, optimizer)
+        optimizer.zero_grad()
+        loss = poison(step, model(torch.randn(8, 6)).square().mean())
+        loss.backward()
+        (bound if step % 2 else within)()
+        losses.append(loss.item())
+    return result(model, optimizer, losses)
+
+
+def compiled_whole():
+    """Forward, backward, clipping and step in one compiled function."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+
+    @torch.compile(backend="aot_eager")
+    def update(x, factor):
+        optimizer.zero_grad()
+        loss = model(x).square().mean() * factor
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
+    losses = []
+    for step in range(5):
+        seen(model, optimizer)
+        losses.append(update(torch.randn(8, 6), poison(step, torch.tensor(1.0))).item())
+    return result(model, optimizer, losses)
+
+
+def by_hand():
+    """No optimizer of torch: nothing can be gated, and nothing may pile up."""
+    model = mlp()
+    losses = []
+    for _ in range(5):
+        loss = model(torch.randn(8, 6)).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+        losses.append(loss.item())
+    return {"losses": losses, "parameters": digest(model.state_dict()), "streams": streams()}
+
+
 def scaled(optimizer_of=lambda p: torch.optim.AdamW(p, lr=1e-2), explicit=True, growth=3):
     model = mlp()
     optimizer = optimizer_of(model.parameters())
@@ -485,7 +542,8 @@ def copied():
 
 
 PROGRAMS = [sgd, sgd_zeroed, adamw_loop, adamw_foreach, adamw_fused, adagrad, rmsprop, adafactor, nadam, rprop, scheduled, cnn, gpt,
-            gpt_fused, gpt_evaluated, checkpointed, compiled, compiled_module, compiled_later, scaled, scaled_implicit, scaled_fused,
+            gpt_fused, gpt_evaluated, checkpointed, compiled, compiled_module, compiled_later, compiled_step,
+            compiled_whole, by_hand, scaled, scaled_implicit, scaled_fused,
             scaled_overflow, lbfgs, closure_adam, gan, two_optimizers, averaged, penalty, functional, complex_weights, copied]
 BY_NAME = {program.__name__: program for program in PROGRAMS}
 

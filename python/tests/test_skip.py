@@ -9,9 +9,8 @@ import guarded  # noqa: E402
 import guarded_programs  # noqa: E402
 
 NAMES = list(guarded_programs.BY_NAME)
-POISONED = [name for name in NAMES if name not in ("scaled_overflow",)]
+POISONED = [name for name in NAMES if name not in ("scaled_overflow", "by_hand")]
 BAD = 2
-SCHEDULED = {"compiled_later": None}
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +23,6 @@ def skipped(tmp_path_factory):
 def first(tmp_path_factory):
     """The first update of all is bad."""
     return guarded.programs(tmp_path_factory.mktemp("first"), True, 0, POISONED, FIRSTBAD_LOCATE="none")
-
-
-def _index(name, bad):
-    return bad
 
 
 @pytest.mark.parametrize("name", [name for name in POISONED if name not in ("compiled_later",)])

@@ -512,6 +512,12 @@ class Session:
         if ddp is not None:
             ddp.next_micro(self)
 
+    @patch.guest("ddp")
+    def _passed_by_ranks(self, update: Update) -> None:
+        ddp = sys.modules.get(__package__ + ".ddp")
+        if ddp is not None and self.ranks is not None:
+            ddp.passed(self, update)
+
     @patch.guest("ranks")
     def _lost(self, error: Optional[BaseException]) -> None:
         """The program raised this. Did a rank not answer?"""
@@ -663,6 +669,7 @@ class Session:
         update, self.update = self.update, None
         if update is None:
             return
+        self._passed_by_ranks(update)
         if update.open and not update.applied:
             _native.call(_native.lib().fb_step_abandon, self.run)
         elif update.open:

@@ -87,7 +87,7 @@ class Buffers:
         with torch.no_grad():
             for live, copy, version in before.values():
                 if live._version != version or not same_bits(live, copy):
-                    live.copy_(copy)
+                    live.data.copy_(copy)  # without raising its version: a graph that lives on may have saved it
 
 
 # ---- the owned state -------------------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class Held:
         with torch.no_grad():
             for parameter, copy in self.parameters:
                 if not same_bits(parameter.detach(), copy):
-                    parameter.copy_(copy)
+                    parameter.data.copy_(copy)
             state = self.optimizer.state
             for key in list(state.keys()):
                 if isinstance(key, torch.Tensor) and id(key) not in self.wanted:
@@ -285,7 +285,7 @@ def _restored(live: Any, kept: Any) -> Any:
     if isinstance(kept, torch.Tensor):
         if isinstance(live, torch.Tensor) and live.shape == kept.shape and live.dtype == kept.dtype and live.device == kept.device:
             with torch.no_grad():
-                live.copy_(kept)
+                live.data.copy_(kept)
             return live
         return kept
     if isinstance(kept, list):
