@@ -284,8 +284,8 @@ class LocateResult(Struct):
     _fields_ = _fields(size=c_uint32, found=c_int32, rule=c_int32, owner=c_int32, boundary=c_int32, micro_step=c_int32,
                        persists=c_int32, faithful=c_int32, reproduced=c_uint32, tried=c_uint32, candidates=c_uint32,
                        replays=c_uint32, search_replays=c_uint32, rows_needed=c_uint32, tokens_needed=c_uint32,
-                       other_ranks_bad=c_uint32, other_ranks_tried=c_uint32, nanoseconds=c_uint64, module=c_char * 128,
-                       op=c_char * 64, tensor=c_char * 128, source=c_char * 256, cause_class=c_char * 48,
+                       other_ranks_bad=c_uint32, other_ranks_tried=c_uint32, rows_alone=c_int32, nanoseconds=c_uint64,
+                       module=c_char * 128, op=c_char * 64, tensor=c_char * 128, source=c_char * 256, cause_class=c_char * 48,
                        sentence=c_char * 1024, rows=ctypes.POINTER(c_uint32), keep=ctypes.POINTER(c_uint8),
                        rows_rank=c_int32, later=c_uint32, node=c_char * 64)
     _defaults_ = {"owner": -1, "persists": -1, "rows_rank": -1}
