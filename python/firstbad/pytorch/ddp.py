@@ -70,10 +70,15 @@ def unwatch() -> None:
 
 def next_micro(session: Any) -> None:
     """A forward begins that adds to the gradients of this update. Cost: one read of them, where they were averaged already."""
-    averaged = [found for found in list(_watches.values()) if found.synced and found.update is session.update]
-    for found in averaged:
-        found.next_micro(session)
-    if averaged and session.update.verdict is None:
+    for found in list(_watches.values()):
+        if found.synced and found.update is session.update:
+            found.next_micro(session)
+    passed(session, session.update)
+
+
+def passed(session: Any, update: Any) -> None:
+    """The program goes on to its next forward without a vote on what was averaged in this update: those who vote on it are told."""
+    if update.verdict is None and any(found.synced and found.update is update for found in list(_watches.values())):
         session.ranks.passed()
 
 
