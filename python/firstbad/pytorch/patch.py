@@ -56,6 +56,11 @@ def beside_compiler() -> None:
     _compiled = True
 
 
+def compiles() -> bool:
+    """Does the program use torch.compile?"""
+    return _compiled
+
+
 def usable(part: str) -> bool:
     """Neither switched off by FIRSTBAD_OFF nor broken."""
     return part not in _off and part not in _broken

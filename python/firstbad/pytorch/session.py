@@ -620,6 +620,9 @@ class Session:
             self.owned.mark()
         if update.backwards and not update.roots:
             _look_for_roots(self.updates)
+            if patch.compiles():
+                self.coverage.note("the model is called within compiled functions, or was compiled in part: its batch is not seen, and "
+                                   "buffers that its forward changes are not put back")
         self._forget(update)
 
     def _end_step(self, update: Update) -> None:
