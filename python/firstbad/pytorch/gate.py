@@ -48,6 +48,21 @@ class Gate:
 
     # ---- losses ----------------------------------------------------------------------------------------------------------------------
 
+    def see_losses(self, update: Update, tensors: Any, grad_tensors: Any) -> List[Any]:
+        """The scalars that backward begins at, as they were before a scaler multiplied them; each is looked at. A tensor that is given a
+        gradient from outside is no loss."""
+        given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        seeds = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) or grad_tensors is None else list(grad_tensors)
+        out = []
+        for index, tensor in enumerate(given):
+            seeded = index < len(seeds) and seeds[index] is not None
+            scaled = update.scaled.get(id(tensor))
+            loss = scaled[1] if scaled is not None and scaled[0] is tensor else tensor
+            out.append(loss)
+            if not seeded and loss.numel() == 1:
+                self.see_loss(update, loss)
+        return out
+
     def see_loss(self, update: Update, loss: torch.Tensor) -> None:
         """A loss, as backward is about to be given it. One that is not finite is told at the gate, if the program does not leave its
         batch out before. On another device it is looked at with the gradients."""

@@ -128,6 +128,22 @@ class Names:
                     return _join(self.prefix(index), clean(path))
         return type(inner).__name__
 
+    def cover(self, roots: Sequence[Any], owned: Sequence[torch.Tensor]) -> None:
+        """Name all of it. Scopes: the only root, if it holds all that optimizers own; else the outermost modules that hold any of it."""
+        inner = [module for module in map(unwrapped, roots) if isinstance(module, torch.nn.Module)]
+        if not self.scopes:
+            held = {id(parameter) for parameter in inner[0].parameters()} if len(inner) == 1 else set()
+            if len(inner) == 1 and all(id(parameter) in held for parameter in owned):
+                self.add_scope(inner[0])
+            else:
+                for module in tops(owned) if owned else []:
+                    self.add_scope(module)
+        for module in inner:
+            if not any(module is known for scope in self.scopes for known in scope.modules()):
+                self.add_scope(module)
+        self.refresh()
+        self.add_loose([parameter for parameter in owned if id(parameter) not in self.places], "optimizer")
+
     # ---- places ----------------------------------------------------------------------------------------------------------------------
 
     def refresh(self) -> List[Place]:

@@ -14,29 +14,28 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import hashlib
 import os
 import sys
 import threading
 import weakref
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
 from .. import _abi as abi
 from .. import _native
-from ..errors import Halted, LibraryError
-from . import patch, say, state, untouched, views
+from ..errors import Halted
+from . import begin, patch, say, state, untouched
 from .calls import Call
 from .coverage import Coverage
 from .gate import Gate
-from .names import Names, clean, unwrapped
+from .names import Names
 from .optim import Optimizers
+from .parts import Parts
 from .registry import optimizers as known_optimizers, scalers as known_scalers
 from .scaler import Scalers
-from .update import Loss, Update
+from .update import Update
 
-LOSS_ELEMENTS_MAX = 1
 ROOT_CALLS_MAX = 256  # forwards without a backward that one update remembers
 
 _current: Optional["Session"] = None
@@ -110,6 +109,7 @@ class Session:
         self.gates = Gate(self)
         self.optim = Optimizers(self)
         self.scaling = Scalers(self)
+        self.parts = Parts(self)
         self.recorder: Any = None
         self.inputs: Any = None
         self.update: Optional[Update] = None
@@ -126,7 +126,7 @@ class Session:
         self.thread = threading.get_ident()
         self.inside: Optional[Any] = None  # the root that runs now
         self.in_backward = 0
-        self._known: Tuple[int, ...] = ()
+        self.known: Tuple[int, ...] = ()  # how many roots, optimizers and parameters have names
         self.loss_site = 0
         self.folder = ""
 
@@ -154,10 +154,8 @@ class Session:
         inputs = patch.optional("inputs", "inputs")
         if inputs is not None:
             self.inputs = inputs.InputGate(self)
-        for name in ("tail", "inputs", "locate", "buffers"):
-            if not patch.usable(name):
-                self.coverage.note(f"{name}: switched off by FIRSTBAD_OFF" if name not in patch.broken()
-                                   else f"{name}: failed: {patch.broken()[name]}")
+        for line in self.parts.names_of_parts():
+            self.coverage.note(line)
 
     def _part_failed(self, part: str, sentence: str) -> None:
         if self.dead:
@@ -168,64 +166,26 @@ class Session:
             self.coverage.note(f"{part}: off from step {self.number} on, it failed: {sentence}")
 
     def _open_run(self) -> None:
-        """fb_run_open, by what the ranks agreed on."""
-        from . import ranks as ranks_module
-
-        self.ranks = ranks_module.join(self, self.roots)
-        self.rank, self.world = self.ranks.rank, self.ranks.world
-        given = self.settings
-        tensors = sum(1 for root in self.roots for _ in root.parameters()) if self.roots else 0
-        for optimizer in known_optimizers.alive():
-            tensors += sum(len(group["params"]) for group in optimizer.param_groups)
-        config = abi.RunConfig.new(
-            rank=self.rank, world=self.world, dp_rank=getattr(self.ranks, "dp_rank", -1),
-            on_bad={"skip": abi.ON_BAD_SKIP, "halt": abi.ON_BAD_HALT, "observe": abi.ON_BAD_OBSERVE}[given.get("on_bad") or "skip"],
-            max_skips=int(given.get("max_skips") or 3), agreement=self.ranks.agreement, threads=0,
-            replicated=int(self.ranks.replicated), sites_max=max(65536, 8 * tensors))
-        if given.get("run_dir"):
-            config.dir = os.fsencode(given["run_dir"])
-        run_id = self.ranks.run_id or given.get("run_id") or ""
-        if run_id:
-            config.run_id = run_id.encode()
-        lib = _native.lib()
-        with self.ranks.environment():
-            if self.world == 1 and not self.ranks.attempt:
-                _native.call(lib.fb_run_open_alone, ctypes.byref(self.run), ctypes.byref(config))
-            else:
-                config.attempt = max(1, self.ranks.attempt)
-                _native.call(lib.fb_run_open, ctypes.byref(self.run), ctypes.byref(config))
-        self.folder = _native.text(lib.fb_run_folder(self.run))
+        """At the first need: the roots that train are known by now."""
+        begin.open_run(self)
         self.coverage.open(self.run)
         for line in self.ranks.not_covered:
             self.coverage.note(line)
         self.loss_site = self.names.site(self.run, abi.ROLE_LOSS, "", "loss")
         self.gates.opened()
-        self.number = self.first_step = self._first_number() if self.first_wanted is None else self.first_wanted
+        self.number = self.first_step = begin.first_number() if self.first_wanted is None else self.first_wanted
         self.resumed = self.number > 0
         atexit.register(_close_at_exit, weakref.ref(self))
         note = sys.modules.get("firstbad.bootstrap.hook")
         if note is not None:
             note.note(training=True)
 
-    def _first_number(self) -> int:
-        """After a resume the optimizers' own counters say how many updates there were."""
-        most = 0
-        for optimizer in known_optimizers.alive():
-            for kept in list(optimizer.state.values()):
-                step = kept.get("step") if isinstance(kept, dict) else None
-                if isinstance(step, torch.Tensor) and step.numel() == 1 and step.device.type == "cpu":
-                    step = step.item()
-                if isinstance(step, (int, float)) and step == step:
-                    most = max(most, int(step))
-                    break
-        return most
-
     def close(self) -> None:
         """At exit, or when a guard is closed: an update that nobody ended is given up."""
         if self.dead:
             return
         try:
-            self._lost(getattr(sys, "last_value", None))
+            self.parts.lost(getattr(sys, "last_value", None))
             if self.update is not None:
                 self.end_update()
             saves = sys.modules.get(__package__ + ".saves")
@@ -288,32 +248,10 @@ class Session:
         if not self.run.value:
             self._open_run()
             update.number = self.number
-        self._refresh_names()
-        self._prepare_ranks()
-        optimizers = known_optimizers.alive()
-        self.owned.refresh(self.run, self.names, optimizers)
-        step = abi.Step.new(step=update.number, micro_steps=0)
-        if update.fingerprint is not None:
-            step.known |= abi.KNOWN_BATCH_FINGERPRINT
-            step.batch_fingerprint = update.fingerprint & (2**64 - 1)
-        if self.checkpoint_parent is not None:
-            step.known |= abi.KNOWN_CHECKPOINT_PARENT
-            step.checkpoint_parent = self.checkpoint_parent
-        rate = self._learning_rate(optimizers)
-        if rate is not None:
-            step.known |= abi.KNOWN_LEARNING_RATE
-            step.learning_rate = rate
-        scale = self.scaling.scale_now()
-        if scale is not None:
-            step.known |= abi.KNOWN_LOSS_SCALE
-            step.loss_scale = scale
-        step.known |= abi.KNOWN_RNG_HASH
-        step.rng_state_hash = _rng_hash()
-        samples = update.samples
-        if samples:
-            known = [int(sample) for sample in samples if sample is not None]
-            numbers = (ctypes.c_int64 * len(known))(*known)
-            step.sample_ids, step.sample_count = numbers, len(known)
+        begin.refresh_names(self)
+        self.parts.prepare()
+        self.owned.refresh(self.run, self.names, known_optimizers.alive())
+        step = begin.step_of(self, update)
         if self.inputs is not None:
             self.inputs.before_step()
         lib = _native.lib()
@@ -322,50 +260,6 @@ class Session:
         for index in range(1, update.micro + 1):
             _native.call(lib.fb_step_micro, self.run, index)
         return update
-
-    def _refresh_names(self) -> None:
-        optimizers = known_optimizers.alive()
-        groups = tuple(len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups)
-        known = (len(self.roots), len(optimizers)) + groups
-        if known == self._known:
-            return
-        self._known = known
-        owned = [parameter for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]]
-        self._name_all(owned)
-        self.names.add_sites(self.run, owned)
-        self.gates.forget_tables()
-
-    def _name_all(self, owned: List[torch.Tensor]) -> None:
-        """Scopes: the only root, if it holds all that optimizers own; else the outermost modules that hold any of it."""
-        if not self.names.scopes:
-            inner = [unwrapped(root) for root in self.roots]
-            held = {id(p) for p in inner[0].parameters()} if len(inner) == 1 else set()
-            if len(inner) == 1 and (not owned or all(id(p) in held for p in owned)):
-                self.names.add_scope(inner[0])
-            else:
-                from . import names
-
-                for module in names.tops(owned) if owned else []:
-                    if module.__class__.__module__.split(".")[0] != "torchmetrics":
-                        self.names.add_scope(module)
-        for root in self.roots:
-            module = unwrapped(root)
-            if isinstance(module, torch.nn.Module) and not any(module is m for scope in self.names.scopes for m in scope.modules()):
-                self.names.add_scope(module)
-        self.names.refresh()
-        loose = [p for p in owned if id(p) not in self.names.places]
-        if loose:
-            self.names.add_loose(loose, "optimizer")
-
-    @staticmethod
-    def _learning_rate(optimizers: List[Any]) -> Optional[float]:
-        for optimizer in optimizers:
-            rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
-            if isinstance(rate, torch.Tensor):
-                rate = rate.item() if rate.device.type == "cpu" and rate.numel() == 1 else None
-            if isinstance(rate, (int, float)):
-                return float(rate)
-        return None
 
     # ---- roots -----------------------------------------------------------------------------------------------------------------------
 
@@ -380,11 +274,10 @@ class Session:
             self.end_update()
             update = None
         elif update is not None and update.forward_failed:
-            self.give_up("a forward of this update raised an exception, and the program went on")
-            update = None
-        elif update is not None and update.backward_since_forward and _reset(update):
             self.give_up("")
-            self.coverage.note("gradients were reset without a step of any optimizer of torch: what was done with them is not gated")
+            update = None
+        elif update is not None and update.backward_since_forward and update.was_reset():
+            self.give_up("gradients were reset without a step of any optimizer of torch: what was done with them is not gated")
             update = None
         elif update is not None and update.backwards == 0 and update.calls.held and self._leads_nowhere(update):
             self._restart(update)
@@ -399,14 +292,14 @@ class Session:
         name = self.names.of_root(root) if self.names.scopes else ""
         if id(root) not in update.roots:
             update.roots.append(id(root))
-        fingerprint, samples = self._enter_inputs(root, name, args, kwargs)
+        fingerprint, samples = self.parts.enter_inputs(root, name, args, kwargs)
         if update.fingerprint is None:
             update.fingerprint = fingerprint
         if samples is not None and not update.samples_given:
             update.samples = list(update.samples or []) + list(samples)
-        kept = self._enter_buffers(root, update)
+        kept = self.parts.enter_buffers(root, update)
         update.calls.held.append(Call(kept))
-        self._record_enter(root, name, args, kwargs, [(live, copy) for live, copy, _ in kept.values()])
+        self.parts.record_enter(root, name, args, kwargs, kept)
         return True
 
     @staticmethod
@@ -418,7 +311,8 @@ class Session:
         """The update begins with the forward that comes now: those before were none of its."""
         if len(update.calls.held) >= ROOT_CALLS_MAX:
             self.coverage.note(f"more than {ROOT_CALLS_MAX} forwards without a backward: the first of them are not recorded")
-        self._forget_parts()
+        self.parts.drop()
+        self.parts.forget_inputs(False)
         update.calls.forget()
         self.roots = [root for root in self.roots if not any(root is met for met in update.met)]
         update.met.clear()
@@ -428,31 +322,7 @@ class Session:
     def _meet(self, root: Any) -> None:
         self.roots.append(root)
         if self.world > 1 or (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            self._watch(root)
-
-    @patch.guest("ddp")
-    def _watch(self, root: Any) -> None:
-        ddp = patch.optional("ddp", "ddp")
-        if ddp is not None:
-            ddp.watch(root)
-
-    @patch.guest("inputs", (None, None))
-    def _enter_inputs(self, root: Any, name: str, args: Any, kwargs: Any) -> Tuple[Optional[int], Any]:
-        if self.inputs is None:
-            return None, None
-        result: Tuple[Optional[int], Any] = self.inputs.enter(root, name, args, kwargs)
-        return result
-
-    @patch.guest("buffers", {})
-    def _enter_buffers(self, root: Any, update: Update) -> Any:
-        if not isinstance(root, torch.nn.Module):
-            return {}
-        return self.buffers.enter(root, update.calls.before() if update.backwards else {})
-
-    @patch.guest("tail")
-    def _record_enter(self, root: Any, name: str, args: Any, kwargs: Any, kept: Any) -> None:
-        if self.recorder is not None:
-            self.recorder.root_enter(root, name, args, kwargs, None, kept)
+            self.parts.watch(root)
 
     def root_exit(self, root: Any, outputs: Any, failed: bool = False) -> None:
         """The root that was entered returned, or raised."""
@@ -462,13 +332,13 @@ class Session:
         if failed:
             if self.update is not None:
                 self.update.forward_failed = True
-            self._lost(sys.exc_info()[1])
+            self.parts.lost(sys.exc_info()[1])
             return
-        if self.update is not None and self.update.backwards == 0:
-            self._returned(self.update, outputs)
+        if self.update is not None:
+            self.parts.returned(self.update, outputs)
         if self.inputs is not None:
             self.inputs.left(outputs)
-        self._record_exit(outputs)
+        self.parts.record_exit(outputs)
 
     def input_fault(self, _evidence: Any) -> None:
         """torch is about to refuse an id of the batch, and the finding is told: where nobody else has a say, the case is opened now, since
@@ -476,16 +346,6 @@ class Session:
         update = self.update
         if update is not None and update.open and update.verdict is None and self.world == 1:
             self.gates.decide(update)
-
-    @patch.guest("buffers")
-    def _returned(self, update: Update, outputs: Any) -> None:
-        if update.calls.held:
-            update.calls.held[-1].returned(outputs)
-
-    @patch.guest("tail")
-    def _record_exit(self, outputs: Any) -> None:
-        if self.recorder is not None:
-            self.recorder.root_exit(outputs)
 
     def _next_micro(self, update: Update) -> None:
         update.backward_since_forward = False
@@ -498,32 +358,7 @@ class Session:
         update.micro += 1
         if update.open:
             _native.call(_native.lib().fb_step_micro, self.run, update.micro)
-        self._next_micro_of_ranks()
-
-    @patch.guest("ddp")
-    def _prepare_ranks(self) -> None:
-        ddp = sys.modules.get(__package__ + ".ddp")
-        if ddp is not None:
-            ddp.prepare(self)
-
-    @patch.guest("ddp")
-    def _next_micro_of_ranks(self) -> None:
-        ddp = sys.modules.get(__package__ + ".ddp")
-        if ddp is not None:
-            ddp.next_micro(self)
-
-    @patch.guest("ddp")
-    def _passed_by_ranks(self, update: Update) -> None:
-        ddp = sys.modules.get(__package__ + ".ddp")
-        if ddp is not None and self.ranks is not None:
-            ddp.passed(self, update)
-
-    @patch.guest("ranks")
-    def _lost(self, error: Optional[BaseException]) -> None:
-        """The program raised this. Did a rank not answer?"""
-        from . import ranks as ranks_module
-
-        ranks_module.lost(self, error)
+        self.parts.next_micro()
 
     # ---- backward --------------------------------------------------------------------------------------------------------------------
 
@@ -543,59 +378,22 @@ class Session:
         if self.inputs is not None:
             self.inputs.in_step()
         self.in_backward += 1
-        losses = self._losses(update, tensors, grad_tensors)
-        self._record_backward(tensors, grad_tensors, kwargs, losses)
+        losses = self.gates.see_losses(update, tensors, grad_tensors)
+        self.parts.record_backward(tensors, grad_tensors, kwargs, losses)
         update.backwards += 1
         update.backward_since_forward = True
         return True
 
-    def _losses(self, update: Update, tensors: Any, grad_tensors: Any) -> List[Any]:
-        """The scalars that backward begins at, as they were before a scaler multiplied them."""
-        given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        seeds = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) or grad_tensors is None else list(grad_tensors)
-        out = []
-        for index, tensor in enumerate(given):
-            seeded = index < len(seeds) and seeds[index] is not None
-            scaled = update.scaled.get(id(tensor))
-            loss = scaled[1] if scaled is not None and scaled[0] is tensor else tensor
-            out.append(loss)
-            if not seeded and loss.numel() <= LOSS_ELEMENTS_MAX:
-                self.gates.see_loss(update, loss)
-        return out
-
-    @patch.guest("tail")
-    def _record_backward(self, tensors: Any, grad_tensors: Any, kwargs: Dict[str, Any], losses: List[Any]) -> None:
-        if self.recorder is not None:
-            self.recorder.backward_enter(tensors, grad_tensors, kwargs, losses)
-
     def backward_exit(self, failed: bool = False) -> None:
         self.in_backward = 0
         if self.update is not None:
-            self.update.sample = self._sample()
-        self._record_backward_exit()
+            self.update.note_sample(self.roots)
+        self.parts.record_backward_exit()
         if failed and self.update is not None:
             self.update.forward_failed = True
-            self._lost(sys.exc_info()[1])
+            self.parts.lost(sys.exc_info()[1])
         if self.update is not None and self.update.in_backward:
             self.optim.stepped_in_backward()
-
-    def _sample(self) -> Any:
-        """One gradient, as backward left it."""
-        for optimizer in known_optimizers.alive():
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        return parameter, weakref.ref(parameter.grad), parameter.grad._version
-        for root in self.roots:
-            for parameter in root.parameters() if isinstance(root, torch.nn.Module) else ():
-                if parameter.grad is not None:
-                    return parameter, weakref.ref(parameter.grad), parameter.grad._version
-        return None
-
-    @patch.guest("tail")
-    def _record_backward_exit(self) -> None:
-        if self.recorder is not None:
-            self.recorder.backward_exit()
 
     # ---- an update ends --------------------------------------------------------------------------------------------------------------
 
@@ -630,14 +428,7 @@ class Session:
         if update.verdict is not None and (update.skipped or update.applied):
             if update.applied:
                 self.gates.check_update()
-            result = abi.StepResult.new()
-            loss = next((loss for loss in reversed(update.losses)), None)
-            if loss is not None and loss.tensor.device.type == "cpu":
-                result.known |= abi.KNOWN_LOSS
-                result.loss = float(loss.tensor.item().real)
-            if update.grad_norm is not None:
-                result.known |= abi.KNOWN_GRAD_NORM
-                result.grad_norm = update.grad_norm
+            result = begin.result_of(update)
             _native.call(lib.fb_step_end, self.run, ctypes.byref(result))
         else:
             if update.verdict is not None and not update.scaler_updated:
@@ -645,41 +436,32 @@ class Session:
             _native.call(lib.fb_step_abandon, self.run)
         update.open = False
 
-    def _forget(self, update: Update) -> None:
-        if patch.usable("buffers"):
-            roots = [root for root in self.roots if id(root) in update.roots and isinstance(root, torch.nn.Module)]
-            if self.buffers.learn(roots, update.calls.before()) and update.skipped:
-                self.coverage.note("buffers above 64 MiB that forward changed were not put back in the first updates")
-        self._forget_parts()
+    def _forget(self, update: Update, healthy: Optional[bool] = None) -> None:
+        """What was kept for it is let go. healthy: False for one that is given up, of which nothing is to be learnt."""
+        self.parts.learn_buffers(update)
+        self.parts.drop()
+        self.parts.forget_inputs(healthy)
         update.calls.forget()
         update.losses.clear()
         update.scaled.clear()
         update.stale.clear()
         update.gated.clear()
 
-    def _forget_parts(self) -> None:
-        if self.recorder is not None:
-            self.recorder.drop()
-        if self.inputs is not None and patch.usable("inputs"):
-            self._forget_inputs()
-
-    @patch.guest("inputs")
-    def _forget_inputs(self) -> None:
-        self.inputs.forget()
-
     def give_up(self, why: str) -> None:
-        """The program left this update unfinished: nothing of it counts."""
+        """The program left this update unfinished: nothing of it counts. why: for coverage, "" where that says nothing."""
         update, self.update = self.update, None
         if update is None:
             return
-        self._passed_by_ranks(update)
+        if why:
+            self.coverage.note(why)
+        self.parts.passed(update)
         if update.open and not update.applied:
             _native.call(_native.lib().fb_step_abandon, self.run)
         elif update.open:
             self.update = update
             self.end_update()
             return
-        self._forget(update)
+        self._forget(update, False)
 
     def between(self) -> bool:
         """May something be done that the library allows between updates only, such as a save? An update that has stepped is ended
@@ -718,24 +500,6 @@ class Session:
             number = self.number if self.update is None else self.update.number
             say.write(f"firstbad: nothing is guarded from step {number} on, training goes on: {lost}\n")
             self.stop(str(lost))
-
-
-def _reset(update: Update) -> bool:
-    """Did somebody take away or zero the gradients that the last backward left, so that what comes next does not add to them?"""
-    if update.sample is None:
-        return False
-    parameter, gradient, version = update.sample
-    now = parameter.grad
-    if now is None or gradient() is not now:
-        return True
-    return now._version != version and not bool(now.any())
-
-
-def _rng_hash() -> int:
-    """64 bits of torch's stream. Cost: 5 us."""
-    stream = torch.get_rng_state()
-    held = (ctypes.c_char * stream.numel()).from_address(stream.data_ptr())
-    return int.from_bytes(hashlib.blake2b(held, digest_size=8).digest(), "little")
 
 
 def _close_at_exit(reference: "weakref.ref[Session]") -> None:

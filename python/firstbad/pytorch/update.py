@@ -2,10 +2,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Dict, FrozenSet, List, Optional, Set, Tuple
+import itertools
+import weakref
+from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
+
+import torch
 
 from .. import _abi as abi
 from .calls import Calls
+from .registry import optimizers as known_optimizers
 
 
 @dataclasses.dataclass
@@ -64,3 +69,23 @@ class Update:
     def over(self) -> bool:
         """A forward that begins now belongs to the next update."""
         return bool(self.stepped) or self.skipped or self.scaler_updated
+
+    def note_sample(self, roots: Sequence[Any]) -> None:
+        """Remember one gradient, as the backward that has just ended left it."""
+        self.sample = None
+        for parameter in itertools.chain(
+                (p for optimizer in known_optimizers.alive() for group in optimizer.param_groups for p in group["params"]),
+                (p for root in roots if isinstance(root, torch.nn.Module) for p in root.parameters())):
+            if parameter.grad is not None:
+                self.sample = parameter, weakref.ref(parameter.grad), parameter.grad._version
+                return
+
+    def was_reset(self) -> bool:
+        """Did somebody take away or zero the gradients that the last backward left, so that what comes next does not add to them?"""
+        if self.sample is None:
+            return False
+        parameter, gradient, version = self.sample
+        now = parameter.grad
+        if now is None:
+            return True
+        return (gradient() is not now or now._version != version) and not bool(now.any())
