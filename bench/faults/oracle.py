@@ -119,7 +119,8 @@ def place(case: Case, seen: runs.Seen, events: List[Tuple[int, int, Dict[str, An
                 backwards += event["kind"] == "backward"
                 if event["kind"] == "read" and event["phase"] == "forward":
                     reads.append(backwards // case.per_step)
-        if not reads or max(set(reads), key=lambda s: -s) != case.number:
+        ahead = 1 if "accelerate" in case.text or "lightning" in case.text else 0  # these fetch a batch before it is its turn
+        if not reads or not case.number - ahead <= min(reads) <= case.number:
             wrong.append(f"first read in step {min(reads) if reads else None}")
         return wrong
     if not events:

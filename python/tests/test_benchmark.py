@@ -77,6 +77,7 @@ def test_judge__a_wrong_answer_is_not_right():
     case = next(case for case in load(["022"]))
     right = {
         "status": "case",
+        "case": {"step": 3},
         "first_bad": {"step": 3, "rank": 0},
         "cause": {"class": "mask_full_row", "certain": True},
         "location": {

@@ -21,6 +21,7 @@ class Counts(L.LightningModule):
         opt.zero_grad()
         self.manual_backward(loss)
         opt.step()
+        print(batch_idx, loss.item())
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
