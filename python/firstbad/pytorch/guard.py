@@ -19,7 +19,6 @@ Under `firstbad run` its settings win. Several models or several calls are one g
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import torch
@@ -27,7 +26,7 @@ import torch
 from .. import _abi as abi
 from .. import _native
 from ..errors import FirstbadError
-from . import hooks, patch, session as sessions, views
+from . import hooks, patch, roots, session as sessions, views
 from .registry import optimizers as known_optimizers, scalers as known_scalers
 from .update import Update
 
@@ -147,7 +146,7 @@ def attach(model: Optional[Models] = None, optimizer: Any = None, scaler: Any = 
     if session is None or not session.run.value:
         sessions.Session.settings = {"on_bad": on_bad, "max_skips": max_skips, "run_dir": run_dir, "run_id": run_id, "locate": locate}
     for one in _several(model, torch.nn.Module):
-        hooks.root(one)
+        roots.root(one)
     for one in _several(optimizer, object):
         known_optimizers.add(_inner(one))
     for one in _several(scaler, object):

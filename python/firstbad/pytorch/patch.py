@@ -33,13 +33,14 @@ class _Clock(threading.local):
 clock = _Clock()
 
 
+TRACEABLE = ("hooks.py", "roots.py", "compiled.py", "scaler_hooks.py", "labels.py")
 _compiled = False  # the program uses torch.compile
 _eval_frame: Any = None
 
 
 def beside_compiler() -> None:
-    """The program uses torch.compile: frames of ours are not to be compiled when compiled code calls them, nor what they call. hooks.py
-    and labels.py can be traced instead: what they do within a graph is nothing. Imports torch._dynamo, as compiling does anyway."""
+    """The program uses torch.compile: frames of ours are not to be compiled when compiled code calls them, nor what they call. those
+    in TRACEABLE can be traced instead: what they do within a graph is nothing. Imports torch._dynamo, as compiling does anyway."""
     global _compiled, _eval_frame
     if _compiled:
         return
@@ -49,7 +50,7 @@ def beside_compiler() -> None:
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for folder, _, files in os.walk(here):
         for name in files:
-            if name.endswith(".py") and not (folder.endswith("pytorch") and name in ("hooks.py", "labels.py")):
+            if name.endswith(".py") and not (folder.endswith("pytorch") and name in TRACEABLE):
                 trace_rules.SKIP_DIRS.append(os.path.join(folder, name))
     trace_rules._recompile_re()
     _eval_frame = torch._C._dynamo.eval_frame.set_eval_frame

@@ -8,8 +8,6 @@ import threading
 import weakref
 from typing import Any, Dict, Tuple
 
-import torch
-
 from . import patch, session as sessions, untouched
 
 

@@ -70,9 +70,9 @@ def close() -> None:
 
 def _look_for_roots(until: int) -> None:
     """Module calls are looked at again."""
-    hooks = sys.modules.get(f"{__package__}.hooks")
-    if hooks is not None and hooks.installed():
-        hooks.search(until)
+    hooks, roots = sys.modules.get(f"{__package__}.hooks"), sys.modules.get(f"{__package__}.roots")
+    if hooks is not None and roots is not None and hooks.installed():
+        roots.search(until)
 
 
 def _in_worker() -> bool:
