@@ -230,7 +230,11 @@ def firstbad(case: Case, seen: Seen, plain: Optional[Seen]) -> Score:
             {"found": "operator"},
             members[0],
         )  # several operators fail by themselves, and each of them is true
-    if named and _is_true(case, place, origin, score):
+    # "It was bad when it was handed over, and what made it was not watched" is everything that ran before the first forward.
+    before = place.get("found") == "entry" and origin.get("boundary") == "input" and cause.get("certain") is False and not case.entry
+    if before:
+        score.within = True
+    elif named and _is_true(case, place, origin, score):
         pass
     elif place.get("found") in ("interval", "set"):
         places = [place_ for place_ in place.get("candidates", []) if _holds(case, place_)]

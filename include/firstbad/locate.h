@@ -39,7 +39,8 @@ enum {
     FB_TAPE_MASK = 2u,  /* -Inf may be intended here: an additive mask, or scores to which one was added */
     FB_TAPE_BATCH = 4u, /* an entry that belongs to the batch */
     FB_TAPE_SCALAR =
-        8u /* an entry that is one number of the configuration or the schedule: learning rate, temperature, loss scale */
+        8u, /* an entry that is one number of the configuration or the schedule: learning rate, temperature, loss scale */
+    FB_TAPE_UNSEEN = 16u /* an entry of the batch that the program may have computed before what the tape is told begins */
 };
 
 /* One tensor. */

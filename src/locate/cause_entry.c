@@ -64,8 +64,13 @@ static void state(const fb_cause_facts *facts, const fb_witness_place *place, fb
 {
     const char *name = place->tensor;
     if (place->flags & FB_TAPE_BATCH) {
-        is(cause, FB_RULE_BATCH, FB_CAUSE_INPUT_NONFINITE, 1);
-        FB_EXPLAIN(cause, " It belongs to the batch: the data pipeline made it.");
+        int seen = !(place->flags & FB_TAPE_UNSEEN);
+        is(cause, FB_RULE_BATCH, FB_CAUSE_INPUT_NONFINITE, seen);
+        FB_EXPLAIN(
+            cause, "%s",
+            seen ? " It belongs to the batch: the data pipeline made it."
+                 : " What made it ran before the first forward of the step and was not watched: the data pipeline, or code of "
+                   "the program that computes this input.");
     } else if ((place->flags & FB_TAPE_SCALAR) && (fb_text_has(name, "scale") || fb_text_has(name, "loss_seed"))) {
         is(cause, FB_RULE_STATE, FB_CAUSE_SCALE_RUNAWAY, 1);
         FB_EXPLAIN(cause, " The loss scale itself left its format.");

@@ -54,6 +54,19 @@ static void test_cause__state_that_was_bad_blames_no_operator(void **state)
     }
 }
 
+static void test_cause__an_input_that_the_program_may_have_computed_is_not_laid_at_the_pipelines_door(void **state)
+{
+    one_witness o;
+    (void)state;
+    begin_entry(&o, "advantage", FB_TAPE_BATCH, 0);
+    assert_string_equal(judge(&o), "input_nonfinite");
+    assert_int_equal(o.cause.certain, 1);
+    begin_entry(&o, "advantage", FB_TAPE_BATCH | FB_TAPE_UNSEEN, 0);
+    assert_string_equal(judge(&o), "input_nonfinite");
+    assert_int_equal(o.cause.certain, 0);
+    assert_non_null(strstr(o.cause.explanation, "or code of the program that computes this input"));
+}
+
 static void test_cause__state_of_one_rank_alone_is_said_to_differ(void **state)
 {
     one_witness o;
@@ -287,6 +300,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cause__state_that_was_bad_blames_no_operator),
+        cmocka_unit_test(test_cause__an_input_that_the_program_may_have_computed_is_not_laid_at_the_pipelines_door),
         cmocka_unit_test(test_cause__state_of_one_rank_alone_is_said_to_differ),
         cmocka_unit_test(test_cause__integers_of_a_batch_need_no_replay),
         cmocka_unit_test(test_cause__what_does_not_come_again_is_transient),

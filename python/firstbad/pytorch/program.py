@@ -40,6 +40,7 @@ class External:
     batch: bool = False  # it was handed to a root, or is read as data; else a constant, or state
     before: Optional[torch.Tensor] = None  # its copy, where the update itself writes into it
     written: bool = False
+    given: bool = True  # a DataLoader gave it out; else the program may have computed it before what is recorded
 
     def live(self) -> bool:
         """A leaf that gradients go to is used itself in a replay; anything else by its copy."""

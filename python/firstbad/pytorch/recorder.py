@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from . import randomness, source, trees
+from . import loader, randomness, source, trees
 from .program import (Backward, External, InnerGrad, Program, Ref, Require, RootCall, Step, TailOp, autocast_now, digest_of,
                       input_names, live_steps, name_externals, plain_module, version_of)
 from .tail import Tail, Values, about, copy_of, flat
@@ -277,7 +277,8 @@ class Recorder:
         if tensor.grad_fn is not None:
             self._problem("a tensor with a gradient came from code that could not be followed"
                           + (f" (input {name})" if name else ""))
-        external = External(tensor, version_of(tensor), digest_of(tensor), name, self.micro, batch)
+        external = External(tensor, version_of(tensor), digest_of(tensor), name, self.micro, batch,
+                            given=not tensor.is_floating_point() or loader.gave(tensor))
         self.known[id(tensor)] = len(self.externals)  # the list holds the tensor, so that its id stays its own
         self.externals.append(external)
         return Ref(True, len(self.externals) - 1)

@@ -151,7 +151,8 @@ class _Run:
                 self.tape.entry(external.tensor.detach(), "", name, abi.TAPE_STATE)
             elif external.batch:
                 mask = abi.TAPE_MASK if "mask" in name or "bias" in name else 0
-                self.tape.entry(self.given[number], "batch", name, abi.TAPE_BATCH | mask)
+                unseen = 0 if external.given else abi.TAPE_UNSEEN
+                self.tape.entry(self.given[number], "batch", name, abi.TAPE_BATCH | mask | unseen)
 
     def _step(self, index: int, step: Any) -> None:
         self.where.micro = step.micro if hasattr(step, "micro") else self.where.micro
