@@ -34,7 +34,8 @@ def environment(tmp: pathlib.Path, **more: str) -> Dict[str, str]:
 
 def python(tmp: pathlib.Path, *arguments: str, expect: int = 0, **more: str) -> subprocess.CompletedProcess:
     """This interpreter with `arguments`, guarded if the program guards itself."""
-    done = subprocess.run([sys.executable, *arguments], cwd=tmp, env=environment(tmp, **more), capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, *arguments], cwd=tmp, env=environment(tmp, **more), capture_output=True, text=True,
+                          timeout=600)
     assert done.returncode == expect, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

@@ -1,4 +1,5 @@
-"""A healthy run is the same run: losses, parameters, optimizer state and random streams are equal to the last bit, nothing is said."""
+"""A healthy run is the same run: losses, parameters, optimizer state and random streams are equal to the last bit, nothing is
+said."""
 from __future__ import annotations
 
 import pytest

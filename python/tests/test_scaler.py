@@ -70,7 +70,8 @@ def test_scaler__the_scale_moves_as_it_would_alone(watched):
         torch.manual_seed(5)
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        return loop(model, optimizer, torch.amp.GradScaler("cpu", init_scale=2.0**126, growth_interval=3), 25, clip=False, factor=64.0)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, growth_interval=3)
+        return loop(model, optimizer, scaler, 25, clip=False, factor=64.0)
 
     import firstbad.pytorch
 

@@ -1,4 +1,5 @@
-"""An update that would carry NaN into the state is an exact no-op: parameters, moments, counters, buffers, schedules and averages."""
+"""An update that would carry NaN into the state is an exact no-op: parameters, moments, counters, buffers, schedules and
+averages."""
 from __future__ import annotations
 
 import pytest

@@ -27,8 +27,8 @@ def open_run(session: Any) -> None:
     tensors += sum(len(group["params"]) for optimizer in known_optimizers.alive() for group in optimizer.param_groups)
     config = abi.RunConfig.new(
         rank=session.rank, world=session.world, dp_rank=getattr(session.ranks, "dp_rank", -1),
-        on_bad=_ON_BAD[given.get("on_bad") or "skip"], max_skips=int(given.get("max_skips") or 3), agreement=session.ranks.agreement,
-        threads=0, replicated=int(session.ranks.replicated), sites_max=max(65536, 8 * tensors))
+        on_bad=_ON_BAD[given.get("on_bad") or "skip"], max_skips=int(given.get("max_skips") or 3),
+        agreement=session.ranks.agreement, threads=0, replicated=int(session.ranks.replicated), sites_max=max(65536, 8 * tensors))
     if given.get("run_dir"):
         config.dir = os.fsencode(given["run_dir"])
     run_id = session.ranks.run_id or given.get("run_id") or ""
@@ -93,6 +93,20 @@ def step_of(session: Any, update: Update) -> abi.Step:
     if known:
         step.sample_ids, step.sample_count = (ctypes.c_int64 * len(known))(*known), len(known)
     return step
+
+
+def end_step(session: Any, update: Update) -> None:
+    """fb_step_end, or fb_step_abandon for one that was neither applied nor withheld."""
+    lib = _native.lib()
+    if update.verdict is not None and (update.skipped or update.applied):
+        if update.applied:
+            session.gates.check_update()
+        _native.call(lib.fb_step_end, session.run, ctypes.byref(result_of(update)))
+    else:
+        if update.verdict is not None and not update.scaler_updated:
+            session.coverage.note("gradients were looked at, and no optimizer of torch stepped: what became of them is not gated")
+        _native.call(lib.fb_step_abandon, session.run)
+    update.open = False
 
 
 def result_of(update: Update) -> abi.StepResult:

@@ -1,9 +1,9 @@
 """Forwards of an update, and which of them still matter.
 
-A program may run its model for other reasons than the update that comes next: an evaluation that forgot no_grad, a shape that is tried
-out, the power iterations of a parametrization. Such a call is over when nothing can lead back to it any more: its graph is gone. That is
-seen by a token in the graph's own notes (`grad_fn.metadata`), which lives as long as the graph does; a call without a graph by its
-outputs themselves.
+A program may run its model for other reasons than the update that comes next: an evaluation that forgot no_grad, a shape that is
+tried out, the power iterations of a parametrization. Such a call is over when nothing can lead back to it any more: its graph is
+gone. That is seen by a token in the graph's own notes (`grad_fn.metadata`), which lives as long as the graph does; a call without
+a graph by its outputs themselves.
 """
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class Calls:
         self.held: List[Call] = []
 
     def prune(self) -> int:
-        """Forget the oldest calls that are over. Returns how many are left. Before the first backward only: afterwards all count."""
+        """Forget the oldest calls that are over. Returns how many are left. Before the first backward only: afterwards all
+        count."""
         held = self.held
         gone = 0
         while gone < len(held) and held[gone].over():

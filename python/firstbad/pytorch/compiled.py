@@ -1,4 +1,5 @@
-"""Compiled code: torch.compile, Module.compile, and torch.jit. What is compiled is compiled without us, or it would be compiled again."""
+"""Compiled code: torch.compile, Module.compile, and torch.jit. What is compiled is compiled without us, or it would be compiled
+again."""
 from __future__ import annotations
 
 import functools

@@ -17,12 +17,12 @@ UPDATE_PERIOD = 64  # every tensor of the state is looked at once in so many upd
 
 
 class _Known(NamedTuple):
-    """Gradients of some optimizers. count: parameters in their groups, by which a new one is noticed."""
+    """Gradients of some optimizers. parameters_held: how many the groups hold, by which a new one is noticed."""
 
     parameters: List[Any]
     owners: List[FrozenSet[int]]  # ids of the optimizers of each
     table: views.Table
-    count: int
+    parameters_held: int
 
 
 class Gate:
@@ -37,8 +37,8 @@ class Gate:
         self.observed: Set[str] = set()
 
     def opened(self) -> None:
-        """The run is open, no step is: sites that are always there. That of gradients without a site is no gradient to the library, for
-        an update is gated only if every gradient that it knows was handed over."""
+        """The run is open, no step is: sites that are always there. That of gradients without a site is no gradient to the
+        library, for an update is gated only if every gradient that it knows was handed over."""
         self._loose_site = self.session.names.site(self.session.run, abi.ROLE_ACTIVATION, "", "gradient of a new parameter")
         self._loss_view.site = self.session.loss_site
 
@@ -46,11 +46,11 @@ class Gate:
         """Optimizers or parameters changed."""
         self._known = None
 
-    # ---- losses ----------------------------------------------------------------------------------------------------------------------
+    # ---- losses ------------------------------------------------------------------------------------------------------------------
 
     def see_losses(self, update: Update, tensors: Any, grad_tensors: Any) -> List[Any]:
-        """The scalars that backward begins at, as they were before a scaler multiplied them; each is looked at. A tensor that is given a
-        gradient from outside is no loss."""
+        """The scalars that backward begins at, as they were before a scaler multiplied them; each is looked at. A tensor that is
+        given a gradient from outside is no loss."""
         given = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         seeds = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) or grad_tensors is None else list(grad_tensors)
         out = []
@@ -64,8 +64,8 @@ class Gate:
         return out
 
     def see_loss(self, update: Update, loss: torch.Tensor) -> None:
-        """A loss, as backward is about to be given it. One that is not finite is told at the gate, if the program does not leave its
-        batch out before. On another device it is looked at with the gradients."""
+        """A loss, as backward is about to be given it. One that is not finite is told at the gate, if the program does not leave
+        its batch out before. On another device it is looked at with the gradients."""
         kept = loss.detach()
         if kept.device.type != "cpu":
             update.losses.append(Loss(kept, update.micro, True, False))
@@ -108,11 +108,11 @@ class Gate:
         out.first_index = out.stats.first_index
         return out
 
-    # ---- which gradients -------------------------------------------------------------------------------------------------------------
+    # ---- which gradients ---------------------------------------------------------------------------------------------------------
 
     def expected(self, update: Update, optimizer: Any) -> List[Any]:
-        """Optimizers that are going to step in this update: as updates of the same kind did before, else those that backward gave a new
-        gradient. A gradient that an earlier update left there is nobody's concern until its optimizer steps."""
+        """Optimizers that are going to step in this update: as updates of the same kind did before, else those that backward gave
+        a new gradient. A gradient that an earlier update left there is nobody's concern until its optimizer steps."""
         alive = known_optimizers.alive()
         touched = [o for o in alive if _touched(update, o)]
         update.touched = frozenset(id(o) for o in touched)
@@ -132,7 +132,7 @@ class Gate:
         alive = known_optimizers.alive()
         count = sum(len(group["params"]) for o in alive for group in o.param_groups)
         known = self._known
-        if known is not None and known.count == count:
+        if known is not None and known.parameters_held == count:
             return known
         parameters: List[Any] = []
         owners: List[Set[int]] = []
@@ -174,10 +174,11 @@ class Gate:
                         return False
         return True
 
-    # ---- the gate --------------------------------------------------------------------------------------------------------------------
+    # ---- the gate ----------------------------------------------------------------------------------------------------------------
 
     def run(self, why: str, optimizer: Any = None) -> None:
-        """Look, vote, decide. Called again for the same update it looks at what changed since, or was not looked at. Raises Halted."""
+        """Look, vote, decide. Called again for the same update it looks at what changed since, or was not looked at. Raises
+        Halted."""
         session = self.session
         update: Update = session.need_step()
         if update.skipped:
@@ -196,7 +197,7 @@ class Gate:
             if all(g is None or _looked_at(update, p, g) for p, g in zip(parameters, gradients)):
                 return
             if update.applied or update.proposed:
-                session.coverage.note("gradients were changed after an optimizer of the same update had stepped: those were not looked at")
+                session.coverage.note("gradients changed after an optimizer of the same update had stepped: nothing looked at them")
                 return
             update.expected |= {id(o) for o in optimizers}
         update.gated = {id(p): (g, g._version) for p, g in zip(parameters, gradients) if g is not None}
@@ -298,7 +299,7 @@ class Gate:
     def _buffers_back(self, update: Update) -> None:
         self.session.buffers.put_back(update.calls.before())
 
-    # ---- afterwards ------------------------------------------------------------------------------------------------------------------
+    # ---- afterwards --------------------------------------------------------------------------------------------------------------
 
     def incident(self, update: Update, verdict: abi.Verdict) -> None:
         """Locate, tell, and stop where the run is halted: the same on all ranks."""
@@ -320,8 +321,8 @@ class Gate:
         return locate.incident(self.session, update, verdict)
 
     def check_update(self, period: int = 0) -> None:
-        """After the last optimizer: one in `period` tensors of the state (0: all of a small one, at most one in 64). What is found is told
-        to the next update's vote."""
+        """After the last optimizer: one in `period` tensors of the state (0: all of a small one, at most one in 64). What is found
+        is told to the next update's vote."""
         owned = self.session.owned
         if owned.table is None or not owned.rows:
             return

@@ -38,8 +38,8 @@ class Outcome(NamedTuple):
     """What came of an update.
 
     step: its number; skipped: nothing of it was applied; action: "proceed", "skip", "skip_freeze", "replay", "degrade" or "halt";
-    fault: judged a fault, and no probing of a loss scale; rank: where it was found, None where nothing was; case: "a1-000412" or "";
-    text: the message, "" where nothing was located.
+    fault: judged a fault, and no probing of a loss scale; rank: where it was found, None where nothing was; case: "a1-000412" or
+    ""; text: the message, "" where nothing was located.
     """
 
     step: int
@@ -98,11 +98,12 @@ class Guard:
             ids = ids.reshape(-1).tolist()
         return None if ids is None else [int(one) for one in ids]
 
-    def check(self, gradients: Union[Mapping[str, torch.Tensor], Sequence[torch.Tensor]], loss: Optional[torch.Tensor] = None) -> bool:
+    def check(self, gradients: Union[Mapping[str, torch.Tensor], Sequence[torch.Tensor]],
+              loss: Optional[torch.Tensor] = None) -> bool:
         """May this update be applied? True: apply it now. False: leave it out, on every rank.
 
-        gradients: by name, in the order of the dataflow; the same names in every update. loss: a scalar. Raises Halted, and FirstbadError
-        while an optimizer of torch steps. Cost: one read of them.
+        gradients: by name, in the order of the dataflow; the same names in every update. loss: a scalar. Raises Halted, and
+        FirstbadError while an optimizer of torch steps. Cost: one read of them.
         """
         session = sessions.obtain()
         if session is None:
@@ -128,7 +129,7 @@ def attach(model: Optional[Models] = None, optimizer: Any = None, scaler: Any = 
            sample_ids: Optional[Callable[[Any], Optional[Sequence[int]]]] = None) -> Guard:
     """Guard this process. See the head of the file.
 
-    model       module or modules that are called in training (wrapped as they are called: DDP, FSDP, compiled); None: found by themselves
+    model       module or modules that are called in training, as they are called (DDP, FSDP, compiled); None: found by themselves
     optimizer   optimizer or optimizers, scaler likewise; None: found by themselves where they are made after this call
     on_bad      "skip", "halt" or "observe"     max_skips  bad updates in a row that are left out before the run halts
     run_dir     folder that holds runs          run_id     name of this one; made from the time
@@ -144,7 +145,8 @@ def attach(model: Optional[Models] = None, optimizer: Any = None, scaler: Any = 
     hooks.install()
     session = sessions.current()
     if session is None or not session.run.value:
-        sessions.Session.settings = {"on_bad": on_bad, "max_skips": max_skips, "run_dir": run_dir, "run_id": run_id, "locate": locate}
+        sessions.Session.settings = {"on_bad": on_bad, "max_skips": max_skips, "run_dir": run_dir, "run_id": run_id,
+                                     "locate": locate}
     for one in _several(model, torch.nn.Module):
         roots.root(one)
     for one in _several(optimizer, object):

@@ -1,7 +1,7 @@
 """Names of modules and parameters, and the sites that the library knows them by.
 
-A module's name is its path below its *scope*. One scope: no prefix. Several: the class first ("Generator.net.0"), "#2" when there are
-two of a class. What wrappers add to a path is left out.
+A module's name is its path below its *scope*. One scope: no prefix. Several: the class first ("Generator.net.0"), "#2" when there
+are two of a class. What wrappers add to a path is left out.
 """
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ class Names:
         self.places: Dict[int, Place] = {}  # id(parameter) -> place; the tensor is kept, so ids stay theirs
         self.buffers: Dict[int, Tuple[torch.Tensor, str, str, int]] = {}
         self.sites: Dict[Tuple[int, str, str], int] = {}
-        self._roots: Dict[int, Tuple[Any, str]] = {}
+        self._roots: Dict[int, Tuple[Any, str, int]] = {}  # id(root) -> (root, prefix, scopes there were)
 
-    # ---- scopes ----------------------------------------------------------------------------------------------------------------------
+    # ---- scopes ------------------------------------------------------------------------------------------------------------------
 
     def add_scope(self, module: Any) -> None:
         """A module whose parts are named from here on."""
@@ -111,10 +111,10 @@ class Names:
     def of_root(self, root: Any) -> str:
         """The prefix of a root's parts: "" for the only scope, "Generator", or its path within a scope."""
         known = self._roots.get(id(root))
-        if known is not None and known[0] is root and len(self.scopes) == known[2]:  # type: ignore[misc]
+        if known is not None and known[0] is root and known[2] == len(self.scopes):
             return known[1]
         name = self._find(root)
-        self._roots[id(root)] = (root, name, len(self.scopes))  # type: ignore[assignment]
+        self._roots[id(root)] = (root, name, len(self.scopes))
         return name
 
     def _find(self, root: Any) -> str:
@@ -129,7 +129,8 @@ class Names:
         return type(inner).__name__
 
     def cover(self, roots: Sequence[Any], owned: Sequence[torch.Tensor]) -> None:
-        """Name all of it. Scopes: the only root, if it holds all that optimizers own; else the outermost modules that hold any of it."""
+        """Name all of it. Scopes: the only root, if it holds all that optimizers own; else the outermost modules that hold any of
+        it."""
         inner = [module for module in map(unwrapped, roots) if isinstance(module, torch.nn.Module)]
         if not self.scopes:
             held = {id(parameter) for parameter in inner[0].parameters()} if len(inner) == 1 else set()
@@ -144,7 +145,7 @@ class Names:
         self.refresh()
         self.add_loose([parameter for parameter in owned if id(parameter) not in self.places], "optimizer")
 
-    # ---- places ----------------------------------------------------------------------------------------------------------------------
+    # ---- places ------------------------------------------------------------------------------------------------------------------
 
     def refresh(self) -> List[Place]:
         """Find parameters and buffers of the scopes that are new. Returns the new places."""
@@ -182,7 +183,7 @@ class Names:
         place = self.places.get(id(parameter))
         return _join(place.module, place.name) if place is not None else ""
 
-    # ---- sites -----------------------------------------------------------------------------------------------------------------------
+    # ---- sites -------------------------------------------------------------------------------------------------------------------
 
     def site(self, run: Any, role: int, module: str, tensor: str, shape: Optional[Sequence[int]] = None) -> int:
         """The id of a site, added if it is new. Only between steps when it is. Raises LibraryError."""
@@ -204,8 +205,8 @@ class Names:
         return self.sites.get((role, module, tensor))
 
     def add_sites(self, run: Any, owned: Iterable[torch.Tensor]) -> None:
-        """Sites of parameters that optimizers own, and of their gradients, in the order of the model. Between steps. Parameters that
-        nobody owns have none: an update is gated only if every gradient that the library knows was handed over."""
+        """Sites of parameters that optimizers own, and of their gradients, in the order of the model. Between steps. Parameters
+        that nobody owns have none: an update is gated only if every gradient that the library knows was handed over."""
         wanted = {id(parameter) for parameter in owned}
         for key, place in self.places.items():
             if key in wanted and place.gradient == abi.UINT32_MAX:

@@ -1,7 +1,7 @@
 """Optimizers: the last gate before a step, hiding the gradients of one that is withheld, and updates that are held back.
 
-A withheld step is an exact no-op: every optimizer of torch leaves alone what has no gradient, so gradients are taken away (None) while
-`step` runs and given back after it. Zeroing them would still move momenta and apply weight decay.
+A withheld step is an exact no-op: every optimizer of torch leaves alone what has no gradient, so gradients are taken away (None)
+while `step` runs and given back after it. Zeroing them would still move momenta and apply weight decay.
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Optimizers:
         """Inside the first call of a closure: the forward and backward of this update run within `step`."""
         return self._in_closure and self._closure_calls == 1
 
-    # ---- the hooks of torch ----------------------------------------------------------------------------------------------------------
+    # ---- the hooks of torch ------------------------------------------------------------------------------------------------------
 
     def before_step(self, optimizer: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[Tuple[Any, Any]]:
         """The pre-hook: None, or (args, kwargs) with the closure wrapped."""
@@ -104,8 +104,8 @@ class Optimizers:
     def _gate(self, optimizer: Any) -> None:
         session = self.session
         update = session.update
-        if update is not None and id(optimizer) in update.stepped:
-            session.end_update()  # the same optimizer once more: an update of its own
+        if update is not None and update.stepped and (id(optimizer) in update.stepped or id(optimizer) not in update.expected):
+            session.end_update()  # the same optimizer once more, or one that nobody looked at: an update of its own
         session.gate("optimizer", optimizer)
         update = session.update
         if update is None:
@@ -118,7 +118,7 @@ class Optimizers:
             if (self._wants_hold(update) or _evaluates_again(optimizer)) and self._hold(optimizer):
                 update.proposed = True
             elif update.proposed:
-                session.coverage.note("an optimizer of an update that was held back could not be: what it wrote is looked at, not undone")
+                session.coverage.note("one optimizer of an update that was held back could not be: what it wrote is not undone")
             else:
                 self._apply(update)
 
@@ -178,7 +178,7 @@ class Optimizers:
         self._unhide()
         self._held = []
 
-    # ---- steps within one compiled graph -------------------------------------------------------------------------------------------------
+    # ---- steps within one compiled graph -----------------------------------------------------------------------------------------
 
     def before_whole(self, optimizers: Optional[List[Any]]) -> bool:
         """A compiled graph is about to run in which these optimizers step (None: those that are expected to). Raises Halted."""
@@ -211,7 +211,7 @@ class Optimizers:
             if not update.scaler_used:
                 self.session.end_update()
 
-    # ---- a withheld step -------------------------------------------------------------------------------------------------------------
+    # ---- a withheld step ---------------------------------------------------------------------------------------------------------
 
     def _hide(self, optimizer: Any) -> None:
         for group in optimizer.param_groups:
@@ -231,7 +231,7 @@ class Optimizers:
         """Not one of torch's own: it may do something without gradients, so what it changes is put back."""
         return state.Held(optimizer, True)
 
-    # ---- held back -------------------------------------------------------------------------------------------------------------------
+    # ---- held back ---------------------------------------------------------------------------------------------------------------
 
     def _apply(self, update: Update) -> None:
         _native.call(_native.lib().fb_step_apply, self.session.run)
@@ -258,7 +258,8 @@ class Optimizers:
         return True
 
     def settle_proposal(self) -> None:
-        """What the optimizers wrote lies in the place of the state: look at it, vote, and take it back if it is bad. Raises Halted."""
+        """What the optimizers wrote lies in the place of the state: look at it, vote, and take it back if it is bad. Raises
+        Halted."""
         session, lib = self.session, _native.lib()
         update: Update = session.update
         update.proposed = False
@@ -307,7 +308,7 @@ class Optimizers:
         for held in self._held:
             held.swap()
 
-    # ---- optimizers that step inside backward ----------------------------------------------------------------------------------------
+    # ---- optimizers that step inside backward ------------------------------------------------------------------------------------
 
     def stepped_in_backward(self) -> None:
         """Backward is over, and optimizers have stepped in it: what they made is looked at now, too late to withhold it."""
@@ -335,8 +336,8 @@ def _is_torchs(optimizer: Any) -> bool:
 
 
 def _is_running(optimizer: Any, times: int = 1) -> bool:
-    """Is `step` of this optimizer on the stack, in so many calls? It is not when it raised. The frame looked for is that of torch's wrapper
-    around `step`."""
+    """Is `step` of this optimizer on the stack, in so many calls? It is not when it raised. The frame looked for is that of
+    torch's wrapper around `step`."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "wrapper" and frame.f_locals.get("self") is optimizer and "pre_hook" in frame.f_code.co_varnames:

@@ -1,4 +1,5 @@
-"""The parts of a session that may fail by themselves: each call is a guest of its own, so that one that breaks is off and the others go on."""
+"""The parts of a session that may fail by themselves: each call is a guest of its own, so that one that breaks is off and the
+others go on."""
 from __future__ import annotations
 
 import sys

@@ -1,7 +1,7 @@
 """How we sit in somebody else's program: functions that are wrapped and given back, and hook bodies that cannot hurt it.
 
-A hook body of ours is decorated with `guest("part")`. What it raises by mistake is told once on stderr, that part is off from there,
-coverage says so, and the user's call goes on as if we were not there. What we raise on purpose (Halted and its kin) passes.
+A hook body of ours is decorated with `guest("part")`. What it raises by mistake is told once on stderr, that part is off from
+there, coverage says so, and the user's call goes on as if we were not there. What we raise on purpose (Halted and its kin) passes.
 """
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ _eval_frame: Any = None
 
 
 def beside_compiler() -> None:
-    """The program uses torch.compile: frames of ours are not to be compiled when compiled code calls them, nor what they call. those
-    in TRACEABLE can be traced instead: what they do within a graph is nothing. Imports torch._dynamo, as compiling does anyway."""
+    """The program uses torch.compile: frames of ours are not to be compiled when compiled code calls them, nor what they call.
+    Those in TRACEABLE can be traced instead: what they do within a graph is nothing. Imports torch._dynamo, as compiling does
+    anyway."""
     global _compiled, _eval_frame
     if _compiled:
         return
@@ -147,7 +148,8 @@ class Patches:
         self._handles: List[Any] = []
 
     def wrap(self, owner: Any, name: str, factory: Callable[[Any], Any]) -> None:
-        """owner.name = factory(original), looking like the original. Nothing happens where owner has no such name, or it is ours."""
+        """owner.name = factory(original), looking like the original. Nothing happens where owner has no such name, or it is
+        ours."""
         original = getattr(owner, name, None)
         if original is None or getattr(original, "_firstbad_original", None) is not None:
             return

@@ -1,5 +1,5 @@
-"""Root modules: those whose forward begins while no other module's runs. Found by a global hook in the first updates; from then on each
-carries hooks of its own, which a copy or a pickle of the model does not take with it.
+"""Root modules: those whose forward begins while no other module's runs. Found by a global hook in the first updates; from then on
+each carries hooks of its own, which a copy or a pickle of the model does not take with it.
 """
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _rooted: Dict[int, Any] = {}  # id(module) -> (weak reference, handles) of a roo
 
 
 def search(updates: Optional[int] = None) -> None:
-    """Look at every module call for roots, until some updates more than `updates` have passed (None: as long as it was said before)."""
+    """Look at every module call for roots, until some updates more than `updates` have passed (None: as long as it was said
+    before)."""
     global _search, _searched_until
     if updates is not None:
         _searched_until = updates + SEARCH_UPDATES
@@ -75,7 +76,8 @@ def _keywords(module: Any) -> Dict[str, Any]:
         if frame is None:
             break
         names = frame.f_locals
-        if frame.f_code.co_name in ("inner", "_call_impl") and names.get("self") is module and isinstance(names.get("kwargs"), dict):
+        of_call = frame.f_code.co_name in ("inner", "_call_impl") and names.get("self") is module
+        if of_call and isinstance(names.get("kwargs"), dict):
             return dict(names["kwargs"])
         frame = frame.f_back  # type: ignore[assignment]
     return {}

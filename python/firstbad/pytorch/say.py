@@ -28,10 +28,7 @@ def told(session: Any, update: Any, verdict: abi.Verdict) -> Halted:
     speaker = _speaker(session, verdict, located, found)
     text = ""
     if verdict.fault and case:
-        if located is not None and getattr(located, "text", ""):
-            text = located.text
-        else:
-            text = block(session, update, verdict, found)
+        text = _known(located, "text") or block(session, update, verdict, found)
         if session.rank == speaker:
             write(text if located is not None or not _said(session, case) else again(session, verdict))
         _remember(session, case)
@@ -94,7 +91,8 @@ def reason(verdict: abi.Verdict) -> str:
 
 def again(session: Any, verdict: abi.Verdict) -> str:
     """One more update of a case that was told already: one line."""
-    said = saying.words_of(verdict, int(verdict.first_rank), session.world, session.folder, int(session.settings.get("max_skips") or 3))
+    limit = int(session.settings.get("max_skips") or 3)
+    said = saying.words_of(verdict, int(verdict.first_rank), session.world, session.folder, limit)
     return f"firstbad: {said.headline}; {said.next}"
 
 

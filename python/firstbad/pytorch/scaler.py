@@ -1,8 +1,8 @@
 """GradScaler: an update that is withheld is withheld inside the scaler, on all ranks, so that its scale moves alike everywhere.
 
-The scaler's own skip goes by what this rank found. Ours goes by the verdict: `step` is not called, every found_inf is set to exactly 1
-and the optimizer marked as stepped, after which `update` backs off as after a skip of its own (or keeps the scale, where the verdict
-says so).
+The scaler's own skip goes by what this rank found. Ours goes by the verdict: `step` is not called, every found_inf is set to
+exactly 1 and the optimizer marked as stepped, after which `update` backs off as after a skip of its own (or keeps the scale, where
+the verdict says so).
 """
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Scalers:
                 return 1.0 / float(scaler._scale.item())
         return 1.0
 
-    # ---- the methods -----------------------------------------------------------------------------------------------------------------
+    # ---- the methods -------------------------------------------------------------------------------------------------------------
 
     def scaled(self, scaler: Any, losses: Any, scaled: Any) -> None:
         """scale(losses) returned `scaled`: remember which loss is which."""
@@ -60,8 +60,8 @@ class Scalers:
         if update is None:
             return
         if update.clipped_scaled:
-            self.session.coverage.note("gradients were clipped before they were unscaled: the limit of the clipping is multiplied by the "
-                                       "loss scale")
+            self.session.coverage.note("gradients were clipped before they were unscaled: the limit of the clipping is multiplied "
+                                       "by the loss scale")
         self.session.gate("unscale_", optimizer)
 
     def before_step(self, scaler: Any, optimizer: Any) -> bool:
@@ -95,8 +95,8 @@ class Scalers:
         return True
 
     def before_update(self, scaler: Any) -> Optional[Tuple[Any, Any]]:
-        """(scale, growth tracker) that are to stay as they are; None where the scale moves by its own rules. A found_inf that was summed
-        over devices (2.0) would be another number than 1 to an optimizer that gets it: it is made 1."""
+        """(scale, growth tracker) that are to stay as they are; None where the scale moves by its own rules. A found_inf that was
+        summed over devices (2.0) would be another number than 1 to an optimizer that gets it: it is made 1."""
         for kept in scaler._per_optimizer_states.values():
             for value in kept["found_inf_per_device"].values():
                 if value.device.type == "cpu" and value.numel() == 1 and value.item() not in (0.0, 1.0):

@@ -1,7 +1,7 @@
 """The life of a guarded training process: when an update begins and ends, and what the parts are told of it.
 
-One session a process, opened by the first training forward (or backward, or optimizer step) and not before: the process of a launcher,
-a worker of a DataLoader, and one that only evaluates open nothing. Everything here runs on the thread that trains.
+One session a process, opened by the first training forward (or backward, or optimizer step) and not before: the process of a
+launcher, a worker of a DataLoader, and one that only evaluates open nothing. Everything here runs on the thread that trains.
 
     root_enter, root_exit          a root module runs                       (hooks.py)
     backward_enter, backward_exit  torch.autograd.backward                  (hooks.py)
@@ -130,7 +130,7 @@ class Session:
         self.loss_site = 0
         self.folder = ""
 
-    # ---- open and close --------------------------------------------------------------------------------------------------------------
+    # ---- open and close ----------------------------------------------------------------------------------------------------------
 
     def alive(self) -> bool:
         return not self.dead
@@ -223,7 +223,7 @@ class Session:
         lib.fb_run_close(run)
         self.owned = state.Owned()
 
-    # ---- an update begins ------------------------------------------------------------------------------------------------------------
+    # ---- an update begins --------------------------------------------------------------------------------------------------------
 
     def mine(self) -> bool:
         """This call is the program's own, on the thread that trains, outside of replays and of what we guard already."""
@@ -261,7 +261,7 @@ class Session:
             _native.call(lib.fb_step_micro, self.run, index)
         return update
 
-    # ---- roots -----------------------------------------------------------------------------------------------------------------------
+    # ---- roots -------------------------------------------------------------------------------------------------------------------
 
     def root_enter(self, root: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
         """A root is about to run. True: it is watched, and root_exit must follow. Cost: 50-100 us."""
@@ -304,7 +304,8 @@ class Session:
 
     @staticmethod
     def _leads_nowhere(update: Update) -> bool:
-        """No forward so far can be part of an update: its graph is gone. Or there are so many that keeping them would cost memory."""
+        """No forward so far can be part of an update: its graph is gone. Or there are so many that keeping them would cost
+        memory."""
         return update.calls.prune() == 0 or len(update.calls.held) >= ROOT_CALLS_MAX
 
     def _restart(self, update: Update) -> None:
@@ -341,8 +342,8 @@ class Session:
         self.parts.record_exit(outputs)
 
     def input_fault(self, _evidence: Any) -> None:
-        """torch is about to refuse an id of the batch, and the finding is told: where nobody else has a say, the case is opened now, since
-        the forward that runs will not come back. Raises Halted."""
+        """torch is about to refuse an id of the batch, and the finding is told: where nobody else has a say, the case is opened
+        now, since the forward that runs will not come back. Raises Halted."""
         update = self.update
         if update is not None and update.open and update.verdict is None and self.world == 1:
             self.gates.decide(update)
@@ -360,7 +361,7 @@ class Session:
             _native.call(_native.lib().fb_step_micro, self.run, update.micro)
         self.parts.next_micro()
 
-    # ---- backward --------------------------------------------------------------------------------------------------------------------
+    # ---- backward ----------------------------------------------------------------------------------------------------------------
 
     def backward_enter(self, tensors: Any, grad_tensors: Any, kwargs: Dict[str, Any]) -> bool:
         """torch.autograd.backward is about to run. True: backward_exit must follow."""
@@ -395,17 +396,18 @@ class Session:
         if self.update is not None and self.update.in_backward:
             self.optim.stepped_in_backward()
 
-    # ---- an update ends --------------------------------------------------------------------------------------------------------------
+    # ---- an update ends ----------------------------------------------------------------------------------------------------------
 
     def end_update(self) -> None:
-        """The update is over: its record is written, what was kept for it is let go. Raises Halted for an update that was held back."""
+        """The update is over: its record is written, what was kept for it is let go. Raises Halted for an update that was held
+        back."""
         update = self.update
         if update is None:
             return
         if update.proposed:
             self.optim.settle_proposal()
         if update.open:
-            self._end_step(update)
+            begin.end_step(self, update)
         counted = update.verdict is not None
         self.update = None
         self.last = update
@@ -419,22 +421,9 @@ class Session:
         if update.backwards and not update.roots:
             _look_for_roots(self.updates)
             if patch.compiles():
-                self.coverage.note("the model is called within compiled functions, or was compiled in part: its batch is not seen, and "
-                                   "buffers that its forward changes are not put back")
+                self.coverage.note("the model is called within compiled functions, or was compiled in part: its batch is not seen, "
+                                   "and buffers that its forward changes are not put back")
         self._forget(update)
-
-    def _end_step(self, update: Update) -> None:
-        lib = _native.lib()
-        if update.verdict is not None and (update.skipped or update.applied):
-            if update.applied:
-                self.gates.check_update()
-            result = begin.result_of(update)
-            _native.call(lib.fb_step_end, self.run, ctypes.byref(result))
-        else:
-            if update.verdict is not None and not update.scaler_updated:
-                self.coverage.note("gradients were looked at, and no optimizer of torch stepped: what was done with them is not gated")
-            _native.call(lib.fb_step_abandon, self.run)
-        update.open = False
 
     def _forget(self, update: Update, healthy: Optional[bool] = None) -> None:
         """What was kept for it is let go. healthy: False for one that is given up, of which nothing is to be learnt."""
@@ -486,7 +475,7 @@ class Session:
             for loss in update.losses:
                 loss.told = False
 
-    # ---- the gate --------------------------------------------------------------------------------------------------------------------
+    # ---- the gate ----------------------------------------------------------------------------------------------------------------
 
     def gate(self, why: str, optimizer: Any = None) -> None:
         """All gradients of the update are there, and nobody has changed them yet. Raises Halted."""

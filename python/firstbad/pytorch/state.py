@@ -105,8 +105,8 @@ def moments(optimizer: Any) -> List[Tuple[torch.Tensor, str, torch.Tensor]]:
 
 
 class Owned:
-    """Parameters and moments, as fb_run_own is told: the memory that a withheld update must leave alone, and that no bad number may be
-    in before it. Buffers are neither: forward moves some of them, and masks of -Inf are others."""
+    """Parameters and moments, as fb_run_own is told: the memory that a withheld update must leave alone, and that no bad number
+    may be in before it. Buffers are neither: forward moves some of them, and masks of -Inf are others."""
 
     def __init__(self) -> None:
         self.rows: List[Tuple[int, Any, torch.Tensor]] = []  # (role, place, tensor); kept alive while the library may read them
@@ -205,7 +205,7 @@ class Held:
             wanted = {id(parameter) for parameter, _ in self.parameters}
             for key, kept in list(optimizer.state.items()):
                 if not isinstance(key, torch.Tensor) or id(key) in wanted:
-                    self.state[key] = {name: _kept(value) for name, value in kept.items()} if isinstance(kept, dict) else _kept(kept)
+                    self.state[key] = {n: _kept(value) for n, value in kept.items()} if isinstance(kept, dict) else _kept(kept)
         self.wanted = wanted
         self.swapped: Optional[Any] = None
 

@@ -81,7 +81,8 @@ class Update:
                 return
 
     def was_reset(self) -> bool:
-        """Did somebody take away or zero the gradients that the last backward left, so that what comes next does not add to them?"""
+        """Did somebody take away or zero the gradients that the last backward left, so that what comes next does not add to
+        them?"""
         if self.sample is None:
             return False
         parameter, gradient, version = self.sample
