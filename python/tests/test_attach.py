@@ -144,3 +144,57 @@ print(guard.last.step, all(p.isfinite().all() for p in model.parameters()))
 """)
     assert done.stdout.split() == ["4", "True"]
     assert "step 3 was not applied" in done.stderr and "script.py:10" in done.stderr and "sqrt" in done.stderr
+
+
+def test_attach__workers_and_forked_children_are_left_alone(tmp_path):
+    """A dataset that runs a module in its workers, and a child that trains on after a fork: one ledger, nothing said, no hang."""
+    done = guarded.script(tmp_path, """
+import os, sys, torch
+import firstbad.pytorch
+firstbad.pytorch.install()
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+class Data(torch.utils.data.Dataset):
+    net = torch.nn.Linear(4, 4)
+    def __len__(self):
+        return 32
+    def __getitem__(self, i):
+        out = self.net(torch.randn(4))
+        return out.detach()
+
+def train(loader):
+    for x in loader:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+train(torch.utils.data.DataLoader(Data(), batch_size=8, num_workers=2))
+sys.stdout.flush()
+pid = os.fork()
+if pid == 0:
+    train([torch.randn(8, 4) * float("nan")] * 2)
+    print("child", firstbad.pytorch.current(), bool(model.weight.isnan().any()))
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(pid, 0)
+train([torch.randn(8, 4)])
+print("parent", firstbad.pytorch.current().updates)
+""")
+    assert done.stdout.splitlines() == ["child None True", "parent 5"]
+    assert "firstbad:" not in done.stderr
+    assert len(list(tmp_path.glob("runs/*/ledger/*/*.log"))) == 1
+
+
+def test_attach__installing_imports_neither_the_compiler_nor_numpy(tmp_path):
+    """What makes a start slow."""
+    done = guarded.script(tmp_path, """
+import sys, torch
+before = set(sys.modules)
+import firstbad.pytorch
+firstbad.pytorch.install()
+new = set(sys.modules) - before
+print(sorted(name for name in new if name.split(".")[0] in ("numpy", "sympy", "transformers") or name.startswith("torch._dynamo")))
+print(sorted(name for name in new if name.startswith("torch.") and name.count(".") == 1))
+""")
+    assert done.stdout.splitlines()[0] == "[]", done.stdout
