@@ -6,18 +6,16 @@ import re
 import subprocess
 
 import pytest
-from stranger_runs import BUILD, Pool, Stranger, disagreements, run
+from stranger_runs import BUILD, Done, Pool, Stranger, disagreements, run
 from stranger_truths import FRAMEWORKS, LOOPS
 
 SLOW = bool(os.environ.get("FIRSTBAD_SLOW"))
 KINDS = {"test_healthy": ("plain", "healthy"), "test_fault": ("faulty",), "test_halt": ("halted",), "test_truth": ("broken",)}
 
 
-def parameter(stranger: Stranger, faulty: bool = False):
+def parameter(stranger: Stranger):
     """For parametrize; what needs a package that is not there is skipped, and says so."""
     marks = [pytest.mark.skip(reason=f"{name} is not installed") for name in stranger.missing]
-    if faulty and stranger.not_yet:
-        marks.append(pytest.mark.xfail(strict=True, reason=stranger.not_yet))
     return pytest.param(stranger, id=stranger.name, marks=marks)
 
 
@@ -62,29 +60,42 @@ def healthy(pool: Pool, stranger: Stranger) -> None:
     assert why["run"]["ranks"] == stranger.ranks
 
 
+def agrees(stranger: Stranger, done: Done, why) -> None:
+    """What is said is true. What is known not to be said right yet is an expected failure, and nothing else is excused by it; once it is
+    right the entry in stranger_truths.py has to go."""
+    told = disagreements(stranger, why)
+    reason, begins = stranger.not_yet
+    if not reason:
+        assert told == [], "\n".join(told + [done.err[-3000:]])
+        return
+    others = [line for line in told if not re.match(begins, line)]
+    assert others == [], "\n".join(others + [done.err[-3000:]])
+    assert told != [], f"this is right now, take it out of stranger_truths.py: {reason}"
+    pytest.xfail(reason)
+
+
 def faulty(pool: Pool, stranger: Stranger) -> None:
     done = pool.get(stranger, "faulty")
     why = done.why()
-    told = disagreements(stranger, why)
-    assert told == [], "\n".join(told + [done.err[-3000:]])
     if stranger.truth.halts:
         assert done.code == 86, (done.code, done.err[-2000:])
+        agrees(stranger, done, why)
         return
     assert done.code == 0, (done.code, done.err[-2000:])
     parameters = done.parameters()
     assert len(parameters) == stranger.ranks and len(set(parameters)) == 1, parameters
     assert "NOT FINITE" not in parameters[0], parameters
     assert why["spread"]["parameters"] is False and why["spread"]["optimizer_state"] is False, why["spread"]
+    agrees(stranger, done, why)
 
 
 def halted(pool: Pool, stranger: Stranger) -> None:
     done = pool.get(stranger, "halted")
     assert done.code == 86, (done.code, done.err[-2000:])
     why = done.why()
-    told = disagreements(stranger, why)
-    assert told == [], "\n".join(told + [done.err[-3000:]])
     assert why["decision"]["action"] == "halt" and why["run"]["exit"]["halted"]
     assert not done.parameters(), "the script went on to its end"
+    agrees(stranger, done, why)
 
 
 def broken(pool: Pool, stranger: Stranger) -> None:

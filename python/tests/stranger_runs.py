@@ -54,7 +54,7 @@ class Stranger:
     env: Tuple[Tuple[str, str], ...] = ()
     plain_ends: int = 0                     # exit code of the script with its fault and without firstbad
     poisons: bool = True                    # without firstbad the fault makes the parameters bad
-    not_yet: str = ""                       # what firstbad does not yet do right with the fault: the test is expected to fail
+    not_yet: Tuple[str, str] = ("", "")     # what firstbad does not yet say right of the fault, and how that disagreement begins
 
     @property
     def missing(self) -> List[str]:

@@ -6,8 +6,8 @@ from stranger_runs import Stranger, Truth
 HF = ("transformers", "datasets", "accelerate")
 IGNORED = ("label_all_ignored", "zero_denominator")
 EMPTY = ("domain_math", "zero_denominator")
-LABELS = "the cause is called domain_math, although all labels of the batch are ignored"
-RANKS = "after several micro-steps under no_sync no operator is named: the ranks' replays are held to differ"
+LABELS = ("the cause is called domain_math, although all labels of the batch are ignored", "cause is 'domain_math'|micro-step is 1")
+RANKS = ("after several micro-steps under no_sync no operator is named: the ranks' replays are held to differ", "not named: ")
 
 LOOPS = [
     Stranger("nanogpt", "nanogpt.py", "padded",
@@ -19,8 +19,7 @@ LOOPS = [
              Truth(5, ("softmax",), ("transformer.h.0.attn",), "att = F.softmax(", "nanogpt.py", ("mask_full_row",), micro=1,
                    halts=True), args=("--dtype", "float16"), poisons=False),
     # Each loop of a GAN is two updates: the discriminator's and the generator's.
-    Stranger("gan", "gan.py", "unscaled", Truth(10, ("log",), ("",), "loss_d = -torch.log", "gan.py", ("domain_math",)),
-             not_yet="BatchNorm's buffers are put back with a new version, so the generator's backward through them raises"),
+    Stranger("gan", "gan.py", "unscaled", Truth(10, ("log",), ("",), "loss_d = -torch.log", "gan.py", ("domain_math",))),
     Stranger("reinforce", "reinforce.py", "falls-at-once",
              Truth(5, ("std",), ("",), "returns.std()", "reinforce.py", ("domain_math",)), plain_ends=1),
     Stranger("ppo", "ppo.py", "constant-reward",

@@ -9,7 +9,6 @@ from stranger_truths import FRAMEWORKS
 pytest.importorskip("torch", reason="torch is not installed")
 
 ALL = [checks.parameter(stranger) for stranger in FRAMEWORKS]
-FAULTY = [checks.parameter(stranger, faulty=True) for stranger in FRAMEWORKS]
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +24,12 @@ def test_healthy__is_left_alone_to_the_last_bit_and_gated(pool, stranger):
     checks.healthy(pool, stranger)
 
 
-@pytest.mark.parametrize("stranger", FAULTY)
+@pytest.mark.parametrize("stranger", ALL)
 def test_fault__is_withheld_and_named(pool, stranger):
     checks.faulty(pool, stranger)
 
 
-@pytest.mark.parametrize("stranger", [checks.parameter(s, faulty=True) for s in FRAMEWORKS if s.name in ("hf-gpt2", "lightning", "ddp-2")])
+@pytest.mark.parametrize("stranger", [checks.parameter(s) for s in FRAMEWORKS if s.name in ("hf-gpt2", "lightning", "ddp-2")])
 def test_halt__ends_with_86_at_the_first_fault(pool, stranger):
     checks.halted(pool, stranger)
 
