@@ -23,7 +23,7 @@ typedef struct attempts {
 static int64_t look_at_attempt(void *arg, const char *name)
 {
     attempts *a = arg;
-    char folder[FB_OS_PATH_MAX], launch[FB_OS_PATH_MAX], sub[64], *end;
+    char folder[FB_OS_PATH_MAX], launch[FB_OS_PATH_MAX], sub[64], *end = "";
     fb_os_info info;
     uint64_t ledgers = 0;
     long number = name[0] == 'a' ? strtol(name + 1, &end, 10) : 0;

@@ -267,6 +267,28 @@ def test_inputs__missing_values_that_healthy_updates_had_too_are_not_blamed(tmp_
     session.close()
 
 
+def test_inputs__a_batch_that_lies_where_an_output_lay_is_a_batch(tmp_path: Any) -> None:
+    """The allocator gives a dead output's storage to the next micro-step's batch; a live output is no batch of another root."""
+    session = FakeSession(tmp_path)
+    session.begin()
+    model = Mean()
+    for micro in range(200):
+        session.update.micro = micro
+        x = torch.zeros(3, 2) + micro
+        session.inputs.enter(model, "", (x,), {})
+        out = x * 2
+        session.inputs.left(out)
+        del x, out
+    assert [len(session.inputs.fields[micro]) for micro in range(200)] == [1] * 200
+    made = torch.zeros(3, 2)
+    session.inputs.left(made)
+    session.update.micro = 200
+    session.inputs.enter(model, "", (made,), {})
+    assert session.inputs.fields[200] == []
+    session.end(False)
+    session.close()
+
+
 def test_inputs__garbage_under_padding_is_told_and_not_blamed(tmp_path: Any) -> None:
     session = FakeSession(tmp_path)
     x = torch.zeros(2, 3, 4)

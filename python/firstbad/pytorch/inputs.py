@@ -21,6 +21,7 @@ import sys
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from .. import _abi as abi
 from .. import _native
@@ -57,7 +58,7 @@ class InputGate(labels.Watcher):
         self._checked: Set[int] = set()
         self._told: Set[Tuple[int, str]] = set()
         self._given: Set[Tuple[int, str]] = set()  # evidence of this update: the gate may ask twice
-        self._outputs: Set[int] = set()  # storages that roots of this update gave out
+        self._outputs: Dict[int, StorageWeakRef] = {}  # storages that roots of this update gave out
         self._storages: Dict[int, Field] = {}
 
     # ---- one update --------------------------------------------------------------------------------------------------------------
@@ -100,8 +101,10 @@ class InputGate(labels.Watcher):
         """A root forward ended: what it gave out is no batch of another root (a generator's images, a teacher's logits)."""
         from .trees import tensors
 
-        self._outputs.update(_storage(tensor) for tensor in tensors(outputs)[:256])
-        self._outputs.discard(0)
+        for tensor in tensors(outputs)[:256]:
+            key = _storage(tensor)
+            if key:  # the weak reference keeps this address from being given to the next batch, not the memory
+                self._outputs[key] = StorageWeakRef(tensor.untyped_storage())
 
     @guest("inputs", [])
     def evidence(self, update: Any = None) -> List[Evidence]:
