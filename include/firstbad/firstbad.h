@@ -362,7 +362,9 @@ FB_API int fb_run_left_out(const fb_run *run, int64_t sample_id);
 /**
  * The last anomaly was replayed in a wider format, and did (1) or did not (0) come back; -1, not tried, is noted nowhere. An
  * overflow that comes back there is a fault and no probing of the loss scale. It must be called alike on all ranks: the next vote
- * compares. Between steps. Errors: FB_E_ORDER (a step is open), FB_E_USAGE.
+ * compares. Inside the step of the anomaly, after the vote that found it and before another vote of the same step, which then
+ * judges the step itself; or between steps, for the anomaly that comes next. Errors: FB_E_ORDER (a step is open that has no bad
+ * vote), FB_E_USAGE.
  */
 FB_API fb_status fb_run_note_replay(fb_run *run, int32_t persists, fb_error *err);
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F  # noqa: E402
 
 from firstbad import _abi as abi  # noqa: E402
 from firstbad import _native  # noqa: E402
-from firstbad.pytorch import locate, recorder, replay_update  # noqa: E402
+from firstbad.pytorch import locate, probing, recorder, replay_update  # noqa: E402
 from torch_updates import everything  # noqa: E402
 
 torch.set_num_threads(1)
@@ -351,18 +351,21 @@ def test_incident__is_located_once_a_case_and_not_when_switched_off(folder, monk
     assert located is None and not os.path.exists(os.path.join(guarded.case(verdict), "locate.json"))
 
 
-def test_probe__tells_an_overflow_of_the_scale_from_a_fault(folder):
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 40)
+def test_probing__tells_an_overflow_of_the_scale_from_a_fault(folder):
+    """2 ** 40 overflows FP16 by itself; a root at 0 has an infinite slope at every scale."""
     for fault, expected in ((False, 0), (True, 1)):
         model = nn.Linear(4, 2).half()
         guarded = Guarded(folder / str(fault), model)
-        guarded.scalers = [scaler]
-        x = torch.ones(3, 4, dtype=torch.float16)
-        loss = guarded.call(model, x).float().sum() * (math.inf if fault else 1.0)
-        guarded.backward(loss, scaler.scale(loss))
-        verdict = abi.Verdict.new(first_rank=0, first_boundary=abi.LOCAL_GRAD, first_micro_step=0)
+        guarded.scalers = [torch.amp.GradScaler("cpu", init_scale=2.0 ** 40)]
+        guarded.gradient_names = {}
+        x = torch.zeros(3, 4, dtype=torch.float16) if fault else torch.ones(3, 4, dtype=torch.float16)
+        model.bias.data.zero_()
+        out = guarded.call(model, x).float()
+        loss = out.square().sum().sqrt() if fault else out.sum()
+        guarded.backward(loss, guarded.scalers[0].scale(loss))
+        update = types.SimpleNamespace(number=0, gated={id(p): p for p in model.parameters()})
         before = everything(model)
-        assert locate.probe(guarded, types.SimpleNamespace(number=0), verdict) == expected
+        assert probing._ask(guarded, update) == expected
         assert everything(model) == before
 
 

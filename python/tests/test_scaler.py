@@ -65,6 +65,29 @@ def test_scaler__an_overflow_of_the_scale_is_probing_and_no_case(watched, capsys
     assert not watched.cases() and "firstbad:" not in capsys.readouterr().err
 
 
+def test_scaler__a_gradient_that_is_bad_at_every_scale_is_a_fault_at_once(watched, capfd, monkeypatch):
+    """The loss is finite, so that the scaler alone would back off, again and again; each batch is asked, and told in its step."""
+    monkeypatch.setenv("FIRSTBAD_LOCATE", "all")
+    torch.manual_seed(0)
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+    loop(model, optimizer, scaler, 4)
+    before = parameters(model)
+    for skips in (1, 2, 3):
+        optimizer.zero_grad()
+        out = model(torch.randn(8, 4))
+        scaler.scale(torch.where(out.abs() >= 0, out, (out * 0).sqrt()).mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert watched.session.last.verdict.fault == 1 and watched.session.last.verdict.consecutive_skips == skips
+        assert scaler.get_scale() == 1024.0
+    assert all(torch.equal(a, b) for a, b in zip(before, parameters(model)))
+    loop(model, optimizer, scaler, 1)
+    assert watched.session.skips == 3
+    assert "step 4 was not applied" in capfd.readouterr().err
+
+
 def test_scaler__the_scale_moves_as_it_would_alone(watched):
     def run():
         torch.manual_seed(5)

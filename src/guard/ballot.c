@@ -124,7 +124,8 @@ static fb_status ballot(struct fb_run *run, int64_t words[4], fb_error *err)
         return fb_fail(err, FB_E_ORDER, "give out a ballot: the last one of step %lld is not settled",
                        (long long)run->step.rec.step);
     }
-    if (run->step.withheld) {
+    /* One exception: what was called probing came back without the scale, and the same findings are judged again. */
+    if (run->step.withheld && (!run->gate.persists_in_step || run->gate.fault_in_step)) {
         return fb_fail(err, FB_E_ORDER, "give out a ballot: step %lld was withheld by an earlier vote; call fb_step_end",
                        (long long)run->step.rec.step);
     }
@@ -303,6 +304,7 @@ static fb_status settle(struct fb_run *run, const int64_t words[4], fb_verdict *
     if (decision.action != FB_PROCEED && !run->step.applied) run->step.withheld = 1;
     if (!outcome.clean || decision.fault) found_bad(run);
     run->skip_broken = 0;
+    if (decision.fault) rec->flags &= ~(uint32_t)FB_STEP_PROBING;
     if (!outcome.clean && !decision.fault) rec->flags |= FB_STEP_PROBING;
     if (outcome.boundary == FB_ENTRY) rec->flags |= FB_STEP_ENTRY_BAD;
     fill_verdict(run, &outcome, &decision, &verdict);

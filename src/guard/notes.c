@@ -14,8 +14,9 @@ static fb_status note_replay(struct fb_run *run, int32_t persists, fb_error *err
     if (status != FB_OK) return status;
     if (persists < -1 || persists > 1)
         return fb_fail(err, FB_E_USAGE, "note a replay: persists must be -1, 0 or 1, found %d", persists);
-    if (run->step.open) {
-        return fb_fail(err, FB_E_ORDER, "note a replay: step %lld is open; call it between fb_step_end and fb_step_begin",
+    if (run->step.open && !run->gate.bad_in_step) {
+        return fb_fail(err, FB_E_ORDER,
+                       "note a replay: step %lld is open and no vote of it was bad; call it after that vote, or between steps",
                        (long long)run->step.rec.step);
     }
     if (persists < 0) return FB_OK;

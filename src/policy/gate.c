@@ -123,6 +123,7 @@ uint64_t fb_gate_digest(const fb_gate *gate)
     put_int(&all, gate->freeze_in_step);
     put_int(&all, gate->action_in_step);
     put_int(&all, gate->replay_persists);
+    put_int(&all, gate->persists_in_step);
     put_double(&all, gate->scale);
     put_int(&all, gate->halted);
     put_int(&all, gate->bad_in_row);
@@ -164,6 +165,7 @@ void fb_gate_begin(fb_gate *gate, double scale, int32_t dynamic)
     gate->bad_in_step = 0;
     gate->fault_in_step = 0;
     gate->freeze_in_step = 0;
+    gate->persists_in_step = 0;
     gate->action_in_step = FB_PROCEED;
     gate->dynamic = dynamic != 0;
     if (gate->dynamic && !gate->started) {
@@ -243,7 +245,7 @@ static void judge_overflow(const fb_gate *gate, const fb_vote_outcome *outcome, 
 {
     int32_t same = is_same_site(gate, outcome) ? gate->same_count + new_bad(gate) : 1;
     decision->reason = FB_REASON_PROBING;
-    if (gate->replay_persists) {
+    if (gate->replay_persists || gate->persists_in_step) {
         decision->reason = FB_REASON_PERSISTS_IN_REPLAY;
         return;
     }
@@ -411,7 +413,10 @@ void fb_gate_end(fb_gate *gate)
 
 void fb_gate_note_replay(fb_gate *gate, int32_t persists)
 {
-    gate->replay_persists = persists != 0;
+    if (gate->in_step)
+        gate->persists_in_step = persists != 0;
+    else
+        gate->replay_persists = persists != 0;
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------------------- */

@@ -7,7 +7,9 @@
  *       fb_gate_digest, fb_gate_wish                before each ballot: both go into it
  *       fb_gate_decide                              after each vote
  *     fb_gate_end                                   at the end of the step
- *   fb_gate_note_replay                             between steps, after a replay, with a result that all ranks share
+ *   fb_gate_note_replay                             after a replay, with a result that all ranks share: between steps for the
+ *                                                   anomaly that comes next, or inside the step of the anomaly and before
+ *                                                   another vote of it, for that step alone
  *
  * Why every rank comes to the same decision: fb_gate_decide reads the reduced vote, the configuration and the history of earlier
  * decisions, and nothing else. History and configuration are in the digest, which the vote compares; the scale is voted on as well.
@@ -91,7 +93,8 @@ typedef struct fb_gate {
     int32_t fault_in_step;   /* and judged it a fault */
     int32_t freeze_in_step;  /* and held what a scale cannot explain: the scale is to stay */
     int32_t action_in_step;  /* gravest action decided in this step: a later, clean vote does not take it back */
-    int32_t replay_persists; /* 1: the last anomaly came back in a replay; a clean update clears it */
+    int32_t persists_in_step; /* 1: the anomaly of this very step came back in a replay */
+    int32_t replay_persists;  /* 1: the last anomaly came back in a replay; a clean update clears it */
     double scale;
     /* history */
     int32_t halted;

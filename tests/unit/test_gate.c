@@ -526,6 +526,22 @@ static void test_gate__a_scale_that_is_no_usable_number_explains_nothing(void **
     }
 }
 
+static void test_gate__a_replay_inside_of_a_step_judges_that_step_and_no_other(void **unused)
+{
+    mini m;
+    (void)unused;
+    open_mini(&m, FB_ON_BAD_SKIP, 3, 1);
+    clean_steps(&m, 100);
+    begin(&m);
+    expect(vote(&m, at(FB_LOCAL_GRAD, 1, 0)), FB_SKIP, 0, FB_REASON_PROBING);
+    fb_gate_note_replay(&m.gate, 1);
+    expect(vote(&m, at(FB_LOCAL_GRAD, 1, 0)), FB_SKIP_FREEZE, 1, FB_REASON_PERSISTS_IN_REPLAY);
+    end(&m);
+    assert_int_equal((int)m.gate.bad_in_row, 1);
+    assert_int_equal((int)m.gate.faults_in_row, 1);
+    expect(overflow(&m, 2), FB_SKIP, 0, FB_REASON_PROBING); /* another batch: a question of its own */
+}
+
 static void test_gate__what_came_back_in_a_replay_is_a_fault_until_an_update_is_clean(void **unused)
 {
     mini m;
@@ -795,6 +811,7 @@ int main(void)
         cmocka_unit_test(test_gate__a_second_overflow_in_a_row_at_the_floor_is_a_fault),
         cmocka_unit_test(test_gate__the_scalers_own_floor_is_the_floor),
         cmocka_unit_test(test_gate__a_scale_that_is_no_usable_number_explains_nothing),
+        cmocka_unit_test(test_gate__a_replay_inside_of_a_step_judges_that_step_and_no_other),
         cmocka_unit_test(test_gate__what_came_back_in_a_replay_is_a_fault_until_an_update_is_clean),
         cmocka_unit_test(test_gate__two_bad_votes_of_one_step_count_as_one_skip_and_one_fault),
         cmocka_unit_test(test_gate__a_clean_vote_does_not_take_back_what_an_earlier_one_withheld),

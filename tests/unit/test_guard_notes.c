@@ -277,6 +277,32 @@ static void test_guard_notes__an_overflow_that_comes_back_in_a_replay_is_a_fault
     world_close(&w);
 }
 
+static void test_guard_notes__a_replay_inside_of_the_step_makes_its_second_vote_a_fault(void **state)
+{
+    world w;
+    fb_verdict *verdict = &w.rank[0].verdict;
+    int64_t words[4];
+    (void)state;
+    world_init(&w, 2);
+    w.config.scaler.enabled = 1;
+    world_open(&w);
+    for (int i = 0; i < 2; i++) world_local(&w, i, 5, spoil, NULL);
+    world_vote(&w);
+    assert_true(verdict->action == FB_SKIP && verdict->fault == 0 && verdict->case_id[0] == 0);
+    assert_int_equal(fb_step_ballot(w.rank[0].run, words, &err), FB_E_ORDER); /* nobody asked the batch */
+    for (int i = 0; i < 2; i++) assert_int_equal(fb_run_note_replay(w.rank[i].run, 1, &err), FB_OK);
+    world_vote(&w);
+    assert_true(verdict->action == FB_SKIP_FREEZE && verdict->fault == 1);
+    assert_string_equal(verdict->case_id, "a1-000005");
+    assert_string_equal(w.rank[1].verdict.case_id, "a1-000005");
+    assert_int_equal(fb_step_ballot(w.rank[0].run, words, &err), FB_E_ORDER); /* once is enough */
+    for (int i = 0; i < 2; i++) {
+        fb_step_result result = FB_STEP_RESULT_INIT;
+        assert_int_equal(fb_step_end(w.rank[i].run, &result, &err), FB_OK);
+    }
+    world_close(&w);
+}
+
 static void test_guard_notes__a_replay_that_one_rank_alone_tells_of_breaks_the_vote(void **state)
 {
     world w;
@@ -370,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_guard_notes__a_list_without_memory_is_an_error_and_no_shorter_list),
         cmocka_unit_test(test_guard_notes__a_list_that_cannot_be_read_is_an_error_and_no_shorter_list),
         cmocka_unit_test(test_guard_notes__an_overflow_that_comes_back_in_a_replay_is_a_fault_on_all_ranks),
+        cmocka_unit_test(test_guard_notes__a_replay_inside_of_the_step_makes_its_second_vote_a_fault),
         cmocka_unit_test(test_guard_notes__a_replay_that_one_rank_alone_tells_of_breaks_the_vote),
         cmocka_unit_test(test_guard_notes__a_replay_is_told_between_steps_and_one_that_was_not_made_is_not_noted),
         cmocka_unit_test(test_guard_notes__what_was_located_is_in_the_ledger_with_its_case),

@@ -287,6 +287,8 @@ class Gate:
         update.verdict = verdict
         if verdict.action != abi.PROCEED:
             self.withhold(update)
+        if not verdict.clean and not verdict.fault and self._persists(update, verdict):
+            update.verdict = verdict = self.vote()
         if not verdict.clean or verdict.action != abi.PROCEED:
             self.incident(update, verdict)
 
@@ -319,6 +321,17 @@ class Gate:
         if locate is None or self.session.recorder is None or self.session.inside is not None:
             return None  # a forward that did not return cannot be replayed; what it was refused for is known
         return locate.incident(self.session, update, verdict)
+
+    @patch.guest("locate", False)
+    def _persists(self, update: Update, verdict: abi.Verdict) -> bool:
+        probing = patch.optional("locate", "probing") if self.session.settings.get("locate", True) else None
+        if probing is None:
+            return False
+        began = time.perf_counter_ns()
+        try:
+            return bool(probing.persists(self.session, update, verdict))
+        finally:
+            patch.clock.other_ns += time.perf_counter_ns() - began
 
     def check_update(self, period: int = 0) -> None:
         """After the last optimizer: one in `period` tensors of the state (0: all of a small one, at most one in 64). What is found

@@ -34,7 +34,6 @@ from .replay import Names, Replay, Unsupported
 from .replay_update import Held, UpdateReplay
 from .where import clean
 
-PROBED_AFTER = 2  # skips in a row that look like probing of a loss scale
 _PARTS = {"replay": abi.LOCATE_REPLAY, "search": abi.LOCATE_SEARCH, "cause": abi.LOCATE_CAUSE, "other": abi.LOCATE_OTHER_RANK,
           "minimise": abi.LOCATE_MINIMISE, "evidence": abi.LOCATE_EVIDENCE, "all": abi.LOCATE_ALL, "none": 0, "bundle": 0}
 _BOUNDARIES = {"entry": abi.ENTRY, "input": abi.INPUT, "forward": abi.FORWARD, "loss": abi.LOSS, "local_gradient": abi.LOCAL_GRAD,
@@ -51,8 +50,6 @@ def incident(session: Any, update: Any, verdict: Any) -> Optional[Located]:
     """
     case = verdict.case_id.decode() if isinstance(verdict.case_id, bytes) else str(verdict.case_id)
     if not verdict.fault:
-        if verdict.consecutive_skips == PROBED_AFTER and parts_asked() & abi.LOCATE_REPLAY:
-            probe(session, update, verdict)
         return None
     seen = session.__dict__.setdefault("_located_cases", set())
     if not case or case in seen:
@@ -394,38 +391,3 @@ def _fingerprint(program: Program) -> Dict[str, Any]:
     for number, external in enumerate(program.externals):
         found[external.name or f"external {number}"] = digest_of(external.tensor.detach())
     return found
-
-
-# ---- probing ---------------------------------------------------------------------------------------------------------------------
-
-
-def probe(session: Any, update: Any, verdict: Any) -> Optional[int]:
-    """Two skips in a row that look like probing of a loss scale: does the same batch in FP32 show it too? 1, 0, or None: not tried.
-
-    One replay; nothing is written but what fb_run_note_replay notes. The same on all ranks.
-    """
-    ranks = group_of(session)
-    program = session.recorder.finish()
-    names = names_of(program, getattr(session, "gradient_names", None), getattr(session, "scalers", ()) or ())
-    bad = next(((leaf, module, name) for leaf, module, name in names.gradients if is_bad(leaf.grad)), None)
-    finding = Finding(max(int(verdict.first_rank), 0), int(verdict.first_boundary), int(verdict.first_micro_step), 0, "", "loss")
-    if finding.boundary in (abi.LOCAL_GRAD, abi.REDUCED_GRAD):
-        if bad is None and ranks.rank == finding.rank:
-            finding = finding._replace(boundary=abi.LOSS)
-        elif bad is not None:
-            finding = finding._replace(boundary=abi.LOCAL_GRAD, module=bad[1], tensor=f"{bad[2]}.grad")
-    persists = -1
-    try:
-        from .replay import Change
-        again = Replay(program, names, abi.LOCAL_GRAD, micro=finding.micro)
-        again.run(change=Change(widen=True))
-        if ranks.rank == finding.rank:
-            persists = int(any(is_bad(loss) for loss in again.losses) or any(is_bad(gradient) for _, gradient in again.gradients))
-    except (MemoryError, RuntimeError, ValueError, TypeError):
-        persists = -1  # a model that refuses FP32 leaves the question open
-    if ranks.max_ints is not None:
-        persists = int(ranks.max_ints([persists])[0])
-    if persists < 0:
-        return None
-    _native.call(_native.lib().fb_run_note_replay, session.run, persists)
-    return persists
