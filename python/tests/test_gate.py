@@ -471,3 +471,23 @@ def test_gate__uninstalled_it_leaves_torch_as_it_was(watched):
     assert not hasattr(torch.nn.utils.clip_grad_norm_, "_firstbad_original")
     assert not hasattr(torch.amp.GradScaler.step, "_firstbad_original")
     assert not model._forward_pre_hooks and not torch.nn.modules.module._global_forward_pre_hooks
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+@pytest.mark.parametrize("rate", [float("nan"), float("inf")])
+def test_gate__a_learning_rate_that_is_no_number_is_found_in_the_update_that_it_spoils(watched, kind, rate):
+    """Long after the updates that are held back anyway; training goes on when the rate is a number again."""
+    model = nn.Linear(4, 1)
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
+    for i in range(8):
+        for group in optimizer.param_groups:
+            group["lr"] = rate if i == 6 else 0.1
+        before = [p.detach().clone() for p in model.parameters()]
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        optimizer.step()
+        assert all(torch.isfinite(p).all() for p in model.parameters())
+        if i == 6:
+            assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
+    watched.end()
+    assert watched.session.skips == 1 and watched.first_bad()["boundary"] == "update" and watched.first_bad()["step"] == 6

@@ -413,10 +413,8 @@ void fb_gate_end(fb_gate *gate)
 
 void fb_gate_note_replay(fb_gate *gate, int32_t persists)
 {
-    if (gate->in_step)
-        gate->persists_in_step = persists != 0;
-    else
-        gate->replay_persists = persists != 0;
+    if (gate->in_step) gate->persists_in_step = persists != 0;
+    else gate->replay_persists = persists != 0;
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------------------- */

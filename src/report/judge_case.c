@@ -243,9 +243,9 @@ static void cause(fb_report *report, const char *class_name, const char *text, c
 static void cause_out_of_range(fb_report *report, const fb_rec_finding *first)
 {
     char text[FB_REPORT_TEXT_MAX];
-    const char *class_name = first->field == FB_FIELD_POSITIONS ? "position_out_of_range"
-                             : first->field == FB_FIELD_TOKENS  ? "token_out_of_range"
-                                                                : "data_quality";
+    const char *class_name = first->field == FB_FIELD_POSITIONS                                   ? "position_out_of_range"
+                             : first->field == FB_FIELD_TOKENS || first->field == FB_FIELD_LABELS ? "token_out_of_range"
+                                                                                                  : "data_quality";
     fb_sentence(text, "the batch holds %lld in its %s, where %lld to %lld is allowed", (long long)first->value,
                 fb_field_name(first->field), (long long)first->low, (long long)first->high);
     cause(report, class_name, text, "leave the sample out, and let the tokenizer and the model agree on that range");

@@ -357,6 +357,20 @@ fb_cause_words fb_cause_words_of(const fb_report *report)
     return words;
 }
 
+/* One value of the batch is bad, and its tensor has a row for each sample: the index of that sample; UINT64_MAX where it is not known.
+   A value of the batch that is merely suspect (NaN in a field) has gone through no such check: other rows may hold it as well. */
+static uint64_t sample_of_one(const fb_report *report)
+{
+    const fb_rec_finding *first = &report->findings[report->first].rec;
+    const fb_rec_step *step = &report->spokesman_step;
+    int64_t index[FB_DIMS_MAX];
+    if (first->boundary != FB_INPUT || first->kind != FB_KIND_OUT_OF_RANGE || first->count != 1 || first->ndim < 1)
+        return UINT64_MAX;
+    if (first->shape[0] != (int64_t)step->sample_count || step->samples != step->sample_count) return UINT64_MAX;
+    if (fb_site_unravel(first->shape, first->ndim, first->first_index, index) < 1) return UINT64_MAX;
+    return index[0] >= 0 && (uint64_t)index[0] < step->samples ? (uint64_t)index[0] : UINT64_MAX;
+}
+
 void fb_skip_samples(const fb_report *report, const int64_t **ids, uint64_t *kept, uint64_t *count)
 {
     const fb_located *located = report->located;
@@ -372,6 +386,9 @@ void fb_skip_samples(const fb_report *report, const int64_t **ids, uint64_t *kep
         *kept = *count = located->batch->file.minimise.sample_count;
     } else if (in_data && file && file->cause.sample_id >= 0) {
         *ids = &file->cause.sample_id;
+        *kept = *count = 1;
+    } else if (in_data && sample_of_one(report) != UINT64_MAX) {
+        *ids = &report->spokesman_step.sample_ids[sample_of_one(report)];
         *kept = *count = 1;
     } else {
         *ids = report->spokesman_step.sample_ids;

@@ -253,6 +253,37 @@ static void test_happened__long_names_and_explanations_stay_within_six_lines(voi
     }
 }
 
+static void test_happened__one_bad_id_of_a_known_row_costs_one_sample(void **state)
+{
+    const int64_t *ids;
+    uint64_t kept, count;
+    fb_rec_finding *first;
+    scene s;
+    (void)state;
+    scene_init(&s);
+    first = &s.finding.rec;
+    first->boundary = FB_INPUT;
+    first->kind = FB_KIND_OUT_OF_RANGE;
+    first->field = FB_FIELD_LABELS;
+    first->count = 1;
+    first->ndim = 2;
+    first->shape[0] = 4;
+    first->shape[1] = 8;
+    first->first_index = 19; /* row 2, column 3 */
+    s.report.spokesman_step.samples = 4;
+    s.report.spokesman_step.sample_count = 4;
+    for (int i = 0; i < 4; i++) s.report.spokesman_step.sample_ids[i] = 70 + i;
+    fb_skip_samples(&s.report, &ids, &kept, &count);
+    assert_true(kept == 1 && count == 1 && ids[0] == 72);
+    first->count = 2; /* where the other one lies was not kept */
+    fb_skip_samples(&s.report, &ids, &kept, &count);
+    assert_true(kept == 4 && count == 4 && ids[0] == 70);
+    first->count = 1;
+    first->shape[0] = 2; /* rows are no samples here */
+    fb_skip_samples(&s.report, &ids, &kept, &count);
+    assert_true(kept == 4 && count == 4);
+}
+
 static void test_happened__a_located_fault_reads_as_a_person_would_tell_it(void **state)
 {
     const fb_locate_link operators[1] = {link_of("softmax", "h.7.attn", 0)};
@@ -299,6 +330,7 @@ int main(void)
         cmocka_unit_test(test_happened__every_finding_makes_a_paragraph),
         cmocka_unit_test(test_happened__every_location_makes_a_paragraph),
         cmocka_unit_test(test_happened__long_names_and_explanations_stay_within_six_lines),
+        cmocka_unit_test(test_happened__one_bad_id_of_a_known_row_costs_one_sample),
         cmocka_unit_test(test_happened__a_located_fault_reads_as_a_person_would_tell_it),
         cmocka_unit_test(test_happened__what_is_doubted_names_nothing),
     };

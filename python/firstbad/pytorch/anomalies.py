@@ -203,7 +203,7 @@ def _lengths(field: Field, samples: Optional[Sequence[int]]) -> Optional[Evidenc
 
 # ---- labels ----------------------------------------------------------------------------------------------------------------------
 
-def _place(call: Seen, field: Optional[Field]) -> Tuple[str, Tuple[int, ...]]:
+def place(call: Seen, field: Optional[Field]) -> Tuple[str, Tuple[int, ...]]:
     """(name, shape in which a flat index of the target is told): those of the field where the target is it in another shape, and
     the target's own where it is a part of it or was made from it."""
     if field is None:
@@ -215,7 +215,7 @@ def _place(call: Seen, field: Optional[Field]) -> Tuple[str, Tuple[int, ...]]:
 def _call(call: Seen, source: Optional[Field], samples: Optional[Sequence[int]]) -> Optional[Evidence]:
     if call.changed:
         return None
-    field, shape = _place(call, source)
+    field, shape = place(call, source)
     if call.lengths is not None:
         short = short_rows(call)
         if not short:
@@ -298,7 +298,7 @@ def labels_outside(call: Seen, source: Optional[Field], samples: Optional[Sequen
     found = judge(call.target, call.classes, call.ignore_index)
     if not found.outside:
         return None
-    field, shape = _place(call, source)
+    field, shape = place(call, source)
     sample = _sample(_row_of(found.first, shape), shape[0] if shape else 0, samples)
     text = (f"{field}{_at(found.first, shape)} is {found.value}{sample}, and {call.name} was given {call.classes:,} "
             f"classes (0 .. {call.classes - 1}) and ignore_index {call.ignore_index}"

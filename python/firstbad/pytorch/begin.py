@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import math
 import os
 from typing import Any, List, Optional
 
@@ -61,12 +62,12 @@ def first_number() -> int:
 def refresh_names(session: Any) -> None:
     """Names and sites for what is new since the last update: roots, optimizers, parameters. Between steps."""
     optimizers = known_optimizers.alive()
-    groups = tuple(len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups)
-    known = (len(session.roots), len(optimizers)) + groups
+    owned = [parameter for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]]
+    # By their ids, which stay theirs since a place holds its tensor: another one may have taken the place of one in its group.
+    known = (len(session.roots), *map(id, optimizers), *map(id, owned))
     if known == session.known:
         return
     session.known = known
-    owned = [parameter for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]]
     session.names.cover(session.roots, owned)
     session.names.add_sites(session.run, owned)
     session.gates.forget_tables()
@@ -82,7 +83,7 @@ def step_of(session: Any, update: Update) -> abi.Step:
         step.known |= abi.KNOWN_CHECKPOINT_PARENT
         step.checkpoint_parent = session.checkpoint_parent
     rate = learning_rate(known_optimizers.alive())
-    if rate is not None:
+    if rate is not None and (math.isfinite(rate) or not session.optim.tries_first()):
         step.known |= abi.KNOWN_LEARNING_RATE
         step.learning_rate = rate
     scale = session.scaling.scale_now()

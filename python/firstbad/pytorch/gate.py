@@ -209,7 +209,7 @@ class Gate:
         self._look(update, table, gradients)
         self._tell_losses(update)
         if _native.lib().fb_step_findings(self.session.run):
-            self._evidence(update)
+            self.evidence(update)
 
     def note_versions(self) -> None:
         """Gradients were changed by somebody who is known to: clipping, unscaling. They need no second look."""
@@ -259,7 +259,7 @@ class Gate:
             loss.told = True
 
     @patch.guest("inputs")
-    def _evidence(self, update: Update) -> None:
+    def evidence(self, update: Update) -> None:
         if self.session.inputs is not None:
             self.session.inputs.evidence(update)
 

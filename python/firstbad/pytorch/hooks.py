@@ -43,7 +43,7 @@ def install() -> None:
     patches.wrap(torch.jit, "script", lambda original: compiled.without_hooks(original, 1))
     patches.wrap(torch.jit, "trace", compiled.without_hooks)
     schedules.install(patches)
-    for part in ("ranks", "labels", "loader", "saves", "loads"):
+    for part in ("ranks", "labels", "loader", "saves", "loads", "postmortem"):
         module = patch.optional(part, part)
         if module is not None and hasattr(module, "install"):
             _install_part(part, module, patches)

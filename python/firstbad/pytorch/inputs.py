@@ -144,6 +144,10 @@ class InputGate(labels.Watcher):
             self._updates += 1
             if self._updates == 1:
                 self._note_what_was_not_seen()
+        for call in self.seen:
+            name, shape = anomalies.place(call, self._label_field(call))
+            self._wanted[name.partition(" as ")[0], ()] = None
+            self._wanted[name, shape] = None
         self._add_sites()
         self.fields.clear()
         self.roots.clear()
@@ -292,11 +296,14 @@ class InputGate(labels.Watcher):
     @guest("inputs")
     def refused_labels(self, call: labels.Seen) -> None:
         """torch refused a target."""
-        labelled = [field for field in self.fields.get(self.micro, []) if field.role == LABELS]
-        field = self._field_of(call.target) or (labelled[0] if len(labelled) == 1 else None)
-        evidence = anomalies.labels_outside(call, field, self.samples.get(self.micro))
+        evidence = anomalies.labels_outside(call, self._label_field(call), self.samples.get(self.micro))
         if evidence is not None:
             self._tell(evidence)
+
+    def _label_field(self, call: labels.Seen) -> Optional[Field]:
+        """The field that its target is or was made of."""
+        labelled = [field for field in self.fields.get(call.micro, []) if field.role == LABELS]
+        return self._field_of(call.target) or (labelled[0] if len(labelled) == 1 else None)
 
     def _tell(self, evidence: Evidence) -> None:
         key = (evidence.micro, evidence.field)

@@ -244,8 +244,11 @@ class _Incident:
         self.fill, self.names = one.fill, names
         self.rows_matter = bool(shown) and one.rows_matter()
         self.differences += one.differences
-        if alone and not shown and self.ranks.rank != max(int(self.verdict.first_rank), 0):
-            return None, finding  # it is another rank's
+        if alone and not shown:
+            # Another rank's, or of what the ranks did together: one rank's replay says nothing of it, least of all that it went away.
+            self.session.coverage.note("locating: the ranks take no part in each other's replays here, and this rank's own did not "
+                                       "show what was found")
+            return None, finding
         return one.again, one.finding
 
     def _of_update(self, finding: Finding) -> Tuple[Any, Finding]:
@@ -341,7 +344,8 @@ class _Incident:
 
     def _text(self, config: abi.LocateConfig, result: abi.LocateResult, finding: Finding, locator: Locator) -> str:
         said = saying.words_of(self.verdict, finding.rank, self.ranks.world, self.run_folder,
-                               getattr(self.session, "max_skips", 3), bool(getattr(self.update, "held", None)))
+                               getattr(self.session, "max_skips", 3), bool(getattr(self.update, "held", None)),
+                               str(getattr(self.update, "ended", "")))
         return text_of(config, result, said, self.ranks.rank, result.nanoseconds / 1e9)
 
     def _note(self, located: Located) -> None:

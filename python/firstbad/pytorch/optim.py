@@ -5,6 +5,7 @@ while `step` runs and given back after it. Zeroing them would still move momenta
 """
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import Any, Dict, List, Optional, Tuple
@@ -115,7 +116,7 @@ class Optimizers:
             self._stranger = None if _is_torchs(optimizer) else self._before or self._keep(optimizer)
             self._hide(optimizer)
         elif not update.applied:
-            if (self._wants_hold(update) or _evaluates_again(optimizer)) and self._hold(optimizer):
+            if (self._wants_hold(update, optimizer) or _evaluates_again(optimizer)) and self._hold(optimizer):
                 update.proposed = True
             elif update.proposed:
                 session.coverage.note("one optimizer of an update that was held back could not be: what it wrote is not undone")
@@ -237,12 +238,18 @@ class Optimizers:
         _native.call(_native.lib().fb_step_apply, self.session.run)
         update.applied = True
 
-    def _wants_hold(self, update: Update) -> bool:
+    def tries_first(self) -> bool:
+        """An update with a rate that is not finite is made and taken back, which tells where it goes wrong. Where it cannot be, or
+        where another rank might not do the same, the rate itself stops the run."""
+        return self.session.world == 1 and HOLD != "none" and patch.usable("hold") and not any(
+            p.device.type != "cpu" for o in known_optimizers.alive() for group in o.param_groups for p in group["params"])
+
+    def _wants_hold(self, update: Update, optimizer: Any) -> bool:
         if HOLD == "none" or not patch.usable("hold"):
             return False
         if HOLD == "all" or update.proposed:
             return True
-        return self.session.updates < self.hold_until
+        return self.session.updates < self.hold_until or (self.session.world == 1 and _has_bad_number(optimizer))
 
     @patch.guest("hold", False)
     def _hold(self, optimizer: Any) -> bool:
@@ -324,6 +331,11 @@ class Optimizers:
         self._late = []
         if update.applied:
             session.gates.check_update(1)
+
+
+def _has_bad_number(optimizer: Any) -> bool:
+    """Is a hyperparameter not finite, a learning rate of 0/0 say? Cost: 1 us a group."""
+    return any(isinstance(value, float) and not math.isfinite(value) for group in optimizer.param_groups for value in group.values())
 
 
 def _evaluates_again(optimizer: Any) -> bool:

@@ -118,6 +118,12 @@ class Parts:
 
         ranks.lost(self.session, error)
 
+    def ending(self) -> None:
+        """The session is closed."""
+        postmortem = patch.optional("postmortem", "postmortem")
+        if postmortem is not None:
+            postmortem.at_end(self.session)
+
     def names_of_parts(self) -> List[str]:
         """Parts that are not there, and why, for coverage."""
         out = []

@@ -214,8 +214,18 @@ class Recorder:
         self.mode.on = self.mode.pushed = True
         self.mode.__enter__()
 
-    def finish(self) -> Program:
-        """What was recorded. The recorder goes on holding it until `drop`."""
+    def made(self) -> List[Ref]:
+        """Everything that was computed outside of the roots, and what the roots gave out, in order."""
+        return [Ref(False, number) for step in self.steps if isinstance(step, (RootCall, TailOp)) for number in step.outputs
+                if number >= 0]
+
+    def ended(self, ref: Ref) -> None:
+        """The program ended before a backward; this is what its update came to."""
+        self.steps.append(Backward([], [], None, {}, [ref], self.micro, None))
+
+    def finish(self, told: Sequence[Ref] = ()) -> Program:
+        """What was recorded. The recorder goes on holding it until `drop`. told: values that are losses of this Program alone, of
+        an update that has none."""
         self.pause()
         problems = list(dict.fromkeys(self.problems))
         if not any(isinstance(step, RootCall) for step in self.steps):
@@ -226,7 +236,7 @@ class Recorder:
         for written, place in zip(self.externals, memory):
             if written.written and place is not None and sum(1 for other in memory if other and other[0] == place[0]) > 1:
                 problems.append("the loss writes into a tensor that shares its memory with another")
-        steps = live_steps(self.steps)
+        steps = live_steps([*self.steps, *([Backward([], [], None, {}, list(told), self.micro, None)] if told else [])])
         name_externals(steps, self.externals)
         roots = [(name, plain_module(root)) for name, root in self.roots]
         if any(root is not plain for (_, root), (_, plain) in zip(self.roots, roots)):

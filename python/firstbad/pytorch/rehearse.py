@@ -140,7 +140,7 @@ class Rehearsal:
         return None if answer == 2 else bool(answer)
 
     def _bad_in(self, again: Replay, finding: Finding, change: Change) -> bool:
-        if finding.boundary == abi.LOSS:
+        if finding.boundary in (abi.LOSS, abi.FORWARD):
             at = 0
             for step in self.program.steps:
                 count = len(getattr(step, "losses", ()))

@@ -64,6 +64,7 @@ class Replay:
         self.program, self.names, self.boundary, self.reduce, self.loss_at = program, names, boundary, reduce, loss_at
         self.finding_micro = micro
         self.losses: List[torch.Tensor] = []  # of the last run, in the order of backwards; detached
+        self.tracked: List[bool] = []  # of the same: has it a gradient?
         self.gradients: List[Tuple[torch.Tensor, Optional[torch.Tensor]]] = []  # of the last run
         self.unwritten = 0
 
@@ -103,7 +104,7 @@ class _Run:
 
     def run(self) -> Optional[Tape]:
         replay = self.replay
-        replay.losses, replay.gradients = [], []
+        replay.losses, replay.tracked, replay.gradients = [], [], []
         for number, external in enumerate(self.program.externals):
             self.given[number] = self._give(number, external)
         self._entries()
@@ -235,8 +236,12 @@ class _Run:
         which = len(self.replay.losses)
         for loss in losses:
             self.replay.losses.append(loss.detach())
+            self.replay.tracked.append(loss.requires_grad)
             if self.tape is not None and self.replay.loss_at in (-1, which):
-                self.tape.site("loss", loss.detach(), "", abi.LOSS)
+                whole = not step.tensors and loss.numel() != 1  # of a program that ended before it had a loss
+                self.tape.site("output" if whole else "loss", loss.detach(), "", abi.FORWARD if whole else abi.LOSS)
+        if not tensors:
+            return
         grads = [None if ref is None else self._get(ref).to(tensor.dtype) for ref, tensor in zip(step.grads, tensors)]
         inputs = None if step.inputs is None else [self._get(ref) for ref in step.inputs]
         self.where.backward, self.where.called = True, None

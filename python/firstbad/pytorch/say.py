@@ -100,7 +100,7 @@ def block(session: Any, update: Any, verdict: abi.Verdict, found: Optional[Dict[
     """The message without locating: what the checks know."""
     rank = int((found or {}).get("rank", verdict.first_rank))
     said = saying.words_of(verdict, rank, session.world, session.folder, int(session.settings.get("max_skips") or 3),
-                           bool(getattr(update, "held", None)))
+                           bool(getattr(update, "held", None)), str(getattr(update, "ended", "")))
     lines = [f"firstbad: {said.headline}"]
     if found:
         name = ".".join(part for part in (str(found.get("module") or ""), str(found.get("tensor") or "")) if part)

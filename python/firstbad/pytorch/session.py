@@ -156,6 +156,7 @@ class Session:
             self.inputs = inputs.InputGate(self)
         for line in self.parts.names_of_parts():
             self.coverage.note(line)
+        atexit.register(_close_at_exit, weakref.ref(self))
 
     def _part_failed(self, part: str, sentence: str) -> None:
         if self.dead:
@@ -175,7 +176,6 @@ class Session:
         self.gates.opened()
         self.number = self.first_step = begin.first_number() if self.first_wanted is None else self.first_wanted
         self.resumed = self.number > 0
-        atexit.register(_close_at_exit, weakref.ref(self))
         note = sys.modules.get("firstbad.bootstrap.hook")
         if note is not None:
             note.note(training=True)
@@ -186,6 +186,7 @@ class Session:
             return
         try:
             self.parts.lost(getattr(sys, "last_value", None))
+            self.parts.ending()
             if self.update is not None:
                 self.end_update()
             saves = sys.modules.get(__package__ + ".saves")

@@ -58,6 +58,7 @@ class Update:
     stepped: List[int] = dataclasses.field(default_factory=list)  # ids of optimizers that did, withheld ones included
     stale: Dict[int, Any] = dataclasses.field(default_factory=dict)  # id(param) -> (weak gradient, version) as the update began
     touched: FrozenSet[int] = frozenset()  # ids of optimizers whose gradients backward wrote into
+    ended: str = ""  # the program ended in this update, by this
     held: List[Any] = dataclasses.field(default_factory=list)  # replay_update.Held of a step that was made and taken back
     scaler_used: bool = False
     scaler_updated: bool = False

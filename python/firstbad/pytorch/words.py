@@ -21,9 +21,10 @@ class Words(NamedTuple):
     case_line: str
 
 
-def words_of(verdict: Any, rank: int, world: int, folder: str, max_skips: int = 3, held_back: bool = False) -> Words:
+def words_of(verdict: Any, rank: int, world: int, folder: str, max_skips: int = 3, held_back: bool = False,
+             ended: str = "") -> Words:
     """verdict: fb_verdict. rank: of the finding. folder: of the run. held_back: the update was made beside the state, and taken
-    back."""
+    back. ended: by what the program itself ended in this update, "" where it goes on."""
     why = _WHAT.get(verdict.first_boundary, "a fault")
     ranks = f"any of {world} ranks" if world != 1 else "the only rank"
     applied = verdict.action == abi.PROCEED
@@ -34,7 +35,9 @@ def words_of(verdict: Any, rank: int, world: int, folder: str, max_skips: int = 
     else:
         headline = f"step {verdict.step} was not applied on {ranks}: {why} on rank {rank}"
     limit = os.environ.get("FIRSTBAD_MAX_SKIPS") or str(max_skips)
-    if verdict.action == abi.HALT:
+    if ended:
+        then = f"the program ended here by itself: {ended}"
+    elif verdict.action == abi.HALT:
         then = "the run halts here"
     elif applied:
         then = "training goes on, unguarded (observe)"
