@@ -82,6 +82,15 @@ def env(folder: pathlib.Path):
     return out
 
 
+def resumed(page: str, folder: pathlib.Path, there) -> str:
+    """The line that resumes a script of one's own, where the page's sessions have left their checkpoints. Empty, or what failed."""
+    lines = [line for block in blocks(page, "python") for line in block.splitlines() if line.startswith("state = torch.load")]
+    code = "import torch, firstbad\n" + "\n".join(lines) + "\nassert not lines or state['model'], state\n"
+    done = subprocess.run([sys.executable, "-c", f"lines = {lines!r}\n{code}"], cwd=str(folder), env=there, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=120)
+    return "" if done.returncode == 0 else f"{lines}\n{done.stdout.decode()}"
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_console__prints_what_stands_there(page, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -102,6 +111,7 @@ def test_console__prints_what_stands_there(page, tmp_path):
             told = matches(expected, got)
             if told:
                 wrong.append(f"$ {command}\n{told}")
+    wrong += [one for one in [resumed(page, tmp_path, there)] if one]
     assert not wrong, "\n\n".join(wrong)
 
 
@@ -115,6 +125,7 @@ def test_python__of_the_page_is_python_and_its_names_are_there(page, tmp_path):
                      "firstbad.integrations.jax": "jax, optax"}.get(module, "")
             code = "\n".join(["try:", f"    import {needs}", "except ImportError:", "    raise SystemExit(0)"] if needs else [])
             code += f"\nfrom {module} import {names}\n"
+            code += "".join(f"{call}\n" for call in re.findall(r"FirstbadCallback\([^()]*\)", block))
             subprocess.run([sys.executable, "-c", code], env=there, check=True, timeout=120)
 
 
@@ -127,11 +138,74 @@ def test_jax__the_example_leaves_the_parameters_alone(tmp_path):
     assert done.stdout.decode().strip() == "[1.0, 1.0, 1.0] 1"
 
 
+def sources() -> str:
+    return "".join(path.read_text() for path in (ROOT / "python/firstbad").rglob("*.py"))
+
+
+def page_and_manual() -> Tuple[str, str]:
+    return (ROOT / "docs/pytorch.md").read_text(), (ROOT / "docs/man/firstbad-run.1").read_text()
+
+
 def test_parts__that_can_be_turned_off_are_those_of_the_page():
-    """FIRSTBAD_OFF: what the page lists is asked for somewhere in the package."""
-    table = re.search(r"FIRSTBAD_OFF=a,b.*?\n\n", (ROOT / "docs/pytorch.md").read_text(), re.S).group(0)
+    """FIRSTBAD_OFF: what the page and the manual list is what the package asks for."""
+    page, manual = page_and_manual()
+    table = re.search(r"FIRSTBAD_OFF=a,b.*?\n\n", page, re.S).group(0)
     listed = {name for row in table.splitlines()[2:] if "|" in row for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    source = "".join(path.read_text() for path in (ROOT / "python/firstbad").rglob("*.py"))
+    source = sources()
     asked = set(re.findall(r"(?:guest|usable|optional)\(\"(\w+)\"", source))
     asked |= set(re.findall(r"\"(\w+)\" in os\.environ\.get\(\"FIRSTBAD_OFF\"", source))
-    assert listed <= asked, listed - asked
+    asked |= set(re.findall(r"\"(\w+)\"", re.search(r"for part in \((.*?)\):\n +module = patch\.optional", source).group(1)))
+    # Not for a person: without these nothing stands, or nothing of what a person asked for changes.
+    assert listed == asked - {"session", "ranks", "late", "part"}
+    entry = manual[manual.index(".It Ev FIRSTBAD_OFF"):]
+    assert listed == set(re.findall(r"\w+", " ".join(re.findall(r"^\.Cm (.*)$", entry[:entry.index(".It Ev", 1)], re.M))))
+
+
+def test_variables__of_the_page_stand_in_the_manual():
+    page, manual = page_and_manual()
+    assert set(re.findall(r"FIRSTBAD_[A-Z_]+", page)) <= set(re.findall(r"FIRSTBAD_[A-Z_]+", manual))
+
+
+def test_variables__that_have_a_number_by_default_have_it_in_the_manual_and_on_the_page():
+    pytest.importorskip("torch")
+    from firstbad.pytorch import optim, ranks, state
+
+    page, manual = page_and_manual()
+
+    def default(name: str) -> str:
+        entry = manual[manual.index(f".It Ev {name}\n"):]
+        return re.search(r"Default: (\w+)", entry).group(1)
+
+    assert default("FIRSTBAD_ARM_SECONDS") == f"{ranks._seconds():.0f}" and f"FIRSTBAD_ARM_SECONDS ({ranks._seconds():.0f})" in page
+    assert default("FIRSTBAD_HOLD_BYTES") == str(state.HOLD_BYTES_MAX)
+    assert f"FIRSTBAD_HOLD_BYTES ({state.HOLD_BYTES_MAX >> 30} GiB)" in page and optim.HOLD_UPDATES == 2
+    (seconds,) = set(re.findall(r"FIRSTBAD_LOCATE_SECONDS\"\) or (\d+)", sources()))
+    assert default("FIRSTBAD_LOCATE_SECONDS") == seconds and f"FIRSTBAD_LOCATE_SECONDS ({seconds})" in page
+
+
+def test_calls__of_the_page_are_there_with_these_arguments():
+    import inspect
+
+    import firstbad
+    from firstbad.pytorch import guard
+
+    page, _ = page_and_manual()
+    told = re.search(r"firstbad\.attach\((.*?)\)", page[page.index("| call |"):]).group(1)
+    assert [word.strip(" =") for word in told.split(",")] == list(inspect.signature(firstbad.attach).parameters)
+    assert all(hasattr(guard.Guard, name) for name in re.findall(r"guard\.(\w+)", page[page.index("| call |"):]))
+    fields = re.search(r"`guard.last` \|.*?`(.*?)`", page).group(1)
+    assert tuple(fields.split(", ")) == guard.Outcome._fields
+    errors = {name for name in firstbad.__all__ if name.startswith("__") or isinstance(getattr(firstbad, name), type)}
+    table = page[page.index("| call |"):page.index("## Trainers")]
+    assert set(firstbad.__all__) - errors <= set(re.findall(r"(\w+)\(", table))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options__of_the_commands_of_a_page_are_known_to_the_tool(page):
+    """In blocks that are not run."""
+    lines = re.findall(r"^    (firstbad [a-z]+ .*)$", (ROOT / page).read_text(), re.M)
+    assert lines, page
+    for line in lines:
+        words = line.partition("   #")[0].partition(" -- ")[0].split()
+        said = subprocess.run([str(BUILD / "firstbad"), words[1], "--help"], stdout=subprocess.PIPE, check=True).stdout.decode()
+        assert [word for word in words[2:] if word.startswith("--") and word not in said] == [], line
