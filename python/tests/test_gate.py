@@ -491,3 +491,37 @@ def test_gate__a_learning_rate_that_is_no_number_is_found_in_the_update_that_it_
             assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
     watched.end()
     assert watched.session.skips == 1 and watched.first_bad()["boundary"] == "update" and watched.first_bad()["step"] == 6
+
+
+def own_check(model, optimizer, scale, updates, poison, clears, factor=1e19):
+    """A loop with a scale and a check of its own, as people write them: `clears` says whether the left-out gradients go away."""
+    for i in range(updates):
+        loss = model(torch.randn(8, 4) * (factor if i in poison else 1.0)).square().mean()
+        if clears:
+            optimizer.zero_grad()
+        (loss * scale).backward()
+        if all(torch.isfinite(p.grad).all() for p in model.parameters()):
+            for p in model.parameters():
+                p.grad /= scale
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_gate__a_bad_gradient_that_a_program_leaves_lying_is_found_when_more_is_added_to_it(watched):
+    from firstbad.errors import Halted
+
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with pytest.raises(Halted):
+        own_check(model, optimizer, 8.0, 40, {5}, False)
+    assert watched.first_bad()["step"] == 5 and watched.first_bad()["boundary"] == "local_gradient"
+
+
+@pytest.mark.parametrize("factor", [1e19, 1e30])
+def test_gate__an_update_that_a_program_leaves_out_and_clears_is_its_own_business(watched, factor):
+    """A scale of one's own overflows now and then, or a loss is infinite; nothing bad is added to."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    own_check(model, optimizer, 8.0, 40, {5, 6, 20}, True, factor)
+    watched.end()
+    assert not watched.cases() and watched.session.skips == 0

@@ -13,6 +13,7 @@ from . import patch, say, views
 from .registry import optimizers as known_optimizers
 from .update import Loss, Update
 
+UNKNOWN_MICROS = 31  # as long as no update was made: longer than most accumulate
 UPDATE_PERIOD = 64  # every tensor of the state is looked at once in so many updates
 
 
@@ -34,7 +35,7 @@ class Gate:
         self._patterns: Dict[Any, Set[int]] = {}  # (roots, optimizers with new gradients) -> optimizers that stepped
         self._loose_site = 0
         self._loss_view = abi.View.new()
-        self.observed: Set[str] = set()
+        self.micro_most = UNKNOWN_MICROS  # the number of the last micro-step, of the longest update so far
 
     def opened(self) -> None:
         """The run is open, no step is: sites that are always there. That of gradients without a site is no gradient to the
@@ -125,6 +126,7 @@ class Gate:
     def learn(self, update: Update) -> None:
         """The update is over: these optimizers stepped in it."""
         if update.stepped:
+            self.micro_most = max(update.micro, self.micro_most if self._patterns else 0)
             self._patterns[(tuple(update.roots), update.touched)] = set(update.stepped)
 
     def _table(self) -> _Known:
@@ -157,11 +159,25 @@ class Gate:
             return self._loose_site
         return int(place.gradient)
 
-    def gradients_finite(self) -> bool:
-        """Is every gradient that is there now finite? For the rare path only: one read of all of them, told to nobody."""
+    def adds_to_bad(self, update: Update) -> bool:
+        """Backward is about to run, more often than in any update that was made so far: is a gradient that it adds to bad already?
+        A program that looks at its gradients itself and leaves an update out, and forgets to clear them, never steps again: there
+        is no gate to come, so the update is judged here. Raises Halted."""
+        if self.session.world != 1 or update.verdict is not None or update.micro <= self.micro_most:
+            return False
+        if self.gradients_finite(update):
+            return False
+        self.run("backward")
+        return update.skipped
+
+    def gradients_finite(self, update: Optional[Update] = None) -> bool:
+        """Is every gradient that is there now finite? For the rare path only: one read of all of them, told to nobody. update: only
+        of optimizers whose gradients it wrote into."""
         lib = _native.lib()
         first = ctypes.c_uint64()
         for optimizer in known_optimizers.alive():
+            if update is not None and not _touched(update, optimizer):
+                continue
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     if parameter.grad is None:
@@ -175,6 +191,18 @@ class Gate:
         return True
 
     # ---- the gate ----------------------------------------------------------------------------------------------------------------
+
+    def ask(self, why: str, optimizer: Any = None) -> None:
+        """`run`, and where other ranks are lost nothing is guarded any more. Raises Halted."""
+        from . import ranks as ranks_module
+
+        try:
+            self.run(why, optimizer)
+        except ranks_module.RanksLost as lost:
+            session = self.session
+            number = session.number if session.update is None else session.update.number
+            say.write(f"firstbad: nothing is guarded from step {number} on, training goes on: {lost}\n")
+            session.stop(str(lost))
 
     def run(self, why: str, optimizer: Any = None) -> None:
         """Look, vote, decide. Called again for the same update it looks at what changed since, or was not looked at. Raises

@@ -78,6 +78,11 @@ class Parts:
             self.session.recorder.backward_exit()
 
     @patch.guest("tail")
+    def cleared(self) -> None:
+        if self.session.recorder is not None:
+            self.session.recorder.cleared()
+
+    @patch.guest("tail")
     def drop(self) -> None:
         if self.session.recorder is not None:
             self.session.recorder.drop()

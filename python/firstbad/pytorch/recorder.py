@@ -6,6 +6,7 @@ operator. It costs some 10 us an operator, and is not there during root forwards
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
@@ -25,6 +26,24 @@ COPY_MAX = 64 << 20  # bytes of a tensor that is copied because the tail writes 
 def replay_wanted() -> bool:
     """`firstbad replay` or `firstbad bisect` started this process."""
     return bool(os.environ.get("FIRSTBAD_REPLAY"))
+
+
+def _swapped(module: Any) -> bool:
+    """A root that is about to run with parameters put in for this call, which a replay would not have: by torch.func's
+    functional_call, or by whoever computed its first parameter."""
+    if not isinstance(module, torch.nn.Module):
+        return False
+    first = next(module.parameters(), None)
+    if first is not None and first.grad_fn is not None:
+        return True
+    frame: Any = sys._getframe(1)
+    for _ in range(16):
+        if frame is None:
+            break
+        if frame.f_code.co_name == "_functional_call" and frame.f_globals.get("__name__") == "torch.nn.utils.stateless":
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Recorder:
@@ -108,6 +127,8 @@ class Recorder:
             return ref
 
         module = plain_module(root)
+        if _swapped(module):
+            self._problem("the module ran with parameters that are not its own (functional_call)")
         training = tuple(m.training for m in module.modules()) if isinstance(module, torch.nn.Module) and not self.steps else ()
         self.call = RootCall(root, name, trees.rebuild(tuple(args), refer), trees.rebuild(dict(kwargs), refer), self.micro, rng,
                              autocast_now(), torch.is_grad_enabled(), training, source.caller(), paths=values)
@@ -213,6 +234,10 @@ class Recorder:
             return
         self.mode.on = self.mode.pushed = True
         self.mode.__enter__()
+
+    def cleared(self) -> None:
+        """The program took away all gradients that it has made so far: its backwards are no part of the update any more."""
+        self.steps = [step for step in self.steps if not isinstance(step, Backward)]
 
     def made(self) -> List[Ref]:
         """Everything that was computed outside of the roots, and what the roots gave out, in order."""

@@ -25,7 +25,7 @@ import torch
 from .. import _abi as abi
 from .. import _native
 from ..errors import Halted
-from . import begin, patch, say, state, untouched
+from . import begin, patch, state, untouched
 from .calls import Call
 from .coverage import Coverage
 from .gate import Gate
@@ -351,16 +351,20 @@ class Session:
 
     def _next_micro(self, update: Update) -> None:
         update.backward_since_forward = False
-        pending = [loss for loss in update.losses if not loss.finite and not loss.told]
-        if pending and self.gates.gradients_finite():
-            # The program saw it itself and left the batch out: what it does next is not to be withheld for it.
-            for loss in pending:
-                update.losses.remove(loss)
-            self.coverage.note("a loss was not finite, and the program itself left that batch out")
+        if any(not loss.finite and not loss.told for loss in update.losses) and self.gates.gradients_finite():
+            self._left_out(update)
         update.micro += 1
         if update.open:
             _native.call(_native.lib().fb_step_micro, self.run, update.micro)
         self.parts.next_micro()
+
+    def _left_out(self, update: Update) -> None:
+        """The program saw it itself and left the batch out, or cleared what backward had left: what it does next is not to be
+        withheld for that, and no replay is to add it up."""
+        if update.leave_out_losses():
+            self.coverage.note("a loss was not finite, and the program itself left that batch out")
+        if update.was_reset():
+            self.parts.cleared()
 
     # ---- backward ----------------------------------------------------------------------------------------------------------------
 
@@ -377,6 +381,10 @@ class Session:
             self.end_update()
             update = None
         update = self.need_step()
+        if update.backward_since_forward is False and update.backwards and update.was_reset() and update.all_cleared():
+            self._left_out(update)
+        if self.gates.adds_to_bad(update):
+            return False
         if self.inputs is not None:
             self.inputs.in_step()
         self.in_backward += 1
@@ -482,14 +490,7 @@ class Session:
         """All gradients of the update are there, and nobody has changed them yet. Raises Halted."""
         if self.halted is not None:
             raise self.halted
-        from . import ranks as ranks_module
-
-        try:
-            self.gates.run(why, optimizer)
-        except ranks_module.RanksLost as lost:
-            number = self.number if self.update is None else self.update.number
-            say.write(f"firstbad: nothing is guarded from step {number} on, training goes on: {lost}\n")
-            self.stop(str(lost))
+        self.gates.ask(why, optimizer)
 
 
 def _close_at_exit(reference: "weakref.ref[Session]") -> None:

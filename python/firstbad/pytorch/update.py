@@ -81,6 +81,25 @@ class Update:
                 self.sample = parameter, weakref.ref(parameter.grad), parameter.grad._version
                 return
 
+    def leave_out_losses(self) -> bool:
+        """Losses that are not finite, and that nobody was told of, are none of this update's. Were there any?"""
+        bad = [loss for loss in self.losses if not loss.finite and not loss.told]
+        for loss in bad:
+            self.losses.remove(loss)
+        return bool(bad)
+
+    def all_cleared(self) -> bool:
+        """Is there no gradient but such as were there before this update began, or zeros? Cost: a read of those that are there."""
+        for optimizer in known_optimizers.alive():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    gradient = parameter.grad
+                    known = self.stale.get(id(parameter))
+                    same = known is not None and known[0]() is gradient and known[1] == getattr(gradient, "_version", -1)
+                    if gradient is not None and not same and bool(gradient.any()):
+                        return False
+        return True
+
     def was_reset(self) -> bool:
         """Did somebody take away or zero the gradients that the last backward left, so that what comes next does not add to
         them?"""
