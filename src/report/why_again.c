@@ -68,7 +68,7 @@ static void blocked(const fb_report *report, fb_phrase *phrase)
     uint64_t count = 0;
     for (uint64_t i = 0; i < report->checkpoint_count; i++) {
         const fb_report_checkpoint *entry = &report->checkpoints[i];
-        if (entry->state == FB_CKPT_COMMITTED && !entry->changed) continue;
+        if (entry->gone || (entry->state == FB_CKPT_COMMITTED && !entry->changed)) continue;
         if (count < FB_WHY_LISTED_MAX && entry->changed) {
             fb_phrase_add(phrase, "%s%s (%s, and the file has another size now)", count ? ", " : "; blocked: ", entry->path,
                           fb_registry_state_name(entry->state));
