@@ -203,6 +203,7 @@ static void say_case(const run_job *job)
         say_field("next", "attempt %d ended; attempt %d of the same launch found nothing bad, and the command ended with code %d",
                   report->attempt, job->newest, job->code);
     else if (report->has_no_vote) say_field("next", "the job ended in that vote, with code %d", job->code);
+    else if (report->applied_on) say_field("next", "it was applied; the command ended with code %d", job->code);
     else if (!went_on(report)) say_field("next", "skipped; no update followed, and the command ended with code %d", job->code);
     else say_field("next", "skipped; training went on, and the command ended with code %d", job->code);
     if (report->cases_before) {

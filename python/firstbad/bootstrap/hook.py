@@ -28,7 +28,7 @@ def attach(here: str) -> None:
     _facts.update(pid=os.getpid(), host=socket.gethostname(), command=_command(),
                   torch=str(getattr(torch, "__version__", "unknown")), rank=os.environ.get("RANK"), error=None)
     error = None
-    if "all" in os.environ.get("FIRSTBAD_OFF", "").split(","):
+    if "all" in [part.strip() for part in os.environ.get("FIRSTBAD_OFF", "").split(",")]:
         error = "FIRSTBAD_OFF says all"
     else:
         try:

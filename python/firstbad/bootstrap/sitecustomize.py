@@ -94,6 +94,11 @@ def _package(folder):
 
 def _attach(here):
     """torch has just been imported, and nobody has used it yet."""
+    import gc
+
+    # A collection would walk through all that torch has made, several times while our few modules are imported: most of the time.
+    collects = gc.isenabled()
+    gc.disable()
     try:
         import importlib
         import json
@@ -107,6 +112,9 @@ def _attach(here):
         importlib.import_module("firstbad.bootstrap.hook").attach(here)
     except Exception as why:
         _say("%s: %s" % (type(why).__name__, why))
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _pass_on():

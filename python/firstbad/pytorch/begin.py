@@ -5,6 +5,7 @@ import ctypes
 import hashlib
 import math
 import os
+import sys
 from typing import Any, List, Optional
 
 import torch
@@ -57,6 +58,13 @@ def first_number() -> int:
                 most = max(most, int(step))
                 break
     return most
+
+
+def note(**facts: Any) -> None:
+    """What `firstbad run` is to know of this process; nothing where it was not started by it."""
+    hook = sys.modules.get("firstbad.bootstrap.hook")
+    if hook is not None:
+        hook.note(**facts)
 
 
 def refresh_names(session: Any) -> None:

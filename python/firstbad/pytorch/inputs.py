@@ -32,6 +32,7 @@ from .batch import IDS, LABELS, POSITIONS, Field, fields_of, fingerprint, innerm
 from .patch import guest
 
 SITES_MAX = 512
+SPARE = "unnamed"  # what has no site: it was not known before its step began
 LEARNT_FIRST, LEARNT_EVERY = 16, 64  # healthy updates whose anomalies are learnt: the first, and then one in so many
 _TOKEN_DTYPES = {torch.int64: abi.I64, torch.int32: abi.I32}
 _BESIDE_TOKENS = re.compile(r"pos|wpe|type|segment")  # embeddings that are looked up beside the one of the tokens
@@ -194,7 +195,7 @@ class InputGate(labels.Watcher):
     def _add_sites_now(self) -> None:
         """Sites can be added between steps only; what entered inside of a step waits. A shape that keeps changing has one site
         without a shape, so that an index is never printed in another tensor's."""
-        spare: Tuple[str, Tuple[int, ...]] = ("input", ())
+        spare: Tuple[str, Tuple[int, ...]] = (SPARE, ())
         wanted = [key for key in self._wanted if key not in self._sites]
         if spare not in self._sites:
             wanted.insert(0, spare)
@@ -219,7 +220,7 @@ class InputGate(labels.Watcher):
     def site(self, name: str, shape: Tuple[int, ...]) -> int:
         """The site of a field: with its shape where that is known, else one without, else that of any input."""
         plain = name.partition(" as ")[0]
-        return self._sites.get((name, shape), self._sites.get((plain, ()), self._sites.get(("input", ()), abi.UINT32_MAX)))
+        return self._sites.get((name, shape), self._sites.get((plain, ()), self._sites.get((SPARE, ()), abi.UINT32_MAX)))
 
     def _field_of(self, tensor: torch.Tensor) -> Optional[Field]:
         """The field that a tensor is, or is a part or another shape of; None for none."""

@@ -323,7 +323,7 @@ def _seconds() -> float:
 def _no_vote(world: int, coupling: sharded.Coupling) -> str:
     """Why this rank would not vote; "" when it would, as far as it can see."""
     wish = os.environ.get("FIRSTBAD_VOTE", "auto")
-    if wish == "never" or "votes" in os.environ.get("FIRSTBAD_OFF", "").split(","):
+    if wish == "never" or "votes" in [part.strip() for part in os.environ.get("FIRSTBAD_OFF", "").split(",")]:
         return "switched off"
     if _uneven:
         return _uneven[0]

@@ -162,6 +162,7 @@ class Session:
         if self.dead:
             return
         if part in ("session", "gate"):
+            begin.note(error=None if self.run.value else f"the guard itself failed: {sentence}")
             self.stop(f"the guard itself failed: {sentence}")
         elif part != "coverage":
             self.coverage.note(f"{part}: off from step {self.number} on, it failed: {sentence}")
@@ -176,9 +177,7 @@ class Session:
         self.gates.opened()
         self.number = self.first_step = begin.first_number() if self.first_wanted is None else self.first_wanted
         self.resumed = self.number > 0
-        note = sys.modules.get("firstbad.bootstrap.hook")
-        if note is not None:
-            note.note(training=True)
+        begin.note(training=True)
 
     def close(self) -> None:
         """At exit, or when a guard is closed: an update that nobody ended is given up."""
