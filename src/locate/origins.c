@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "locate/cause_inside.h"
 
 enum { SWALLOWED_MAX = 16, LATER_MAX = 16 };
 
@@ -108,10 +109,33 @@ static fb_status onward_anywhere(const judge *j, onward *way, fb_error *err)
     return FB_OK;
 }
 
-static void link_input(judge *j, uint32_t input, const onward *way)
+/*
+ * One NaN or +Inf that is read by an operator which gives elements as they are, and which gave neither: it was not taken.
+ * torch.logdet reads a NaN for determinants below 0 in every call. Of a tensor with more elements another may be the one that went
+ * on.
+ */
+static int not_taken(const judge *j, uint32_t node, uint32_t input)
+{
+    static const char *const names[] = {"where", "masked_fill", "cat", "stack", "copy", "clone"};
+    const fb_row *row = &j->l->row;
+    const fb_row_node *of = &row->node[node];
+    char name[96];
+    int32_t backward;
+    int gives = 0;
+    if (j->own.seen[input] != FB_SEEN_BAD || row->count[input] != 1 || (of->flags & FB_TAPE_COLLECTIVE)) return 0;
+    for (uint32_t i = 0; i < of->output_count; i++) {
+        uint8_t seen = j->own.seen[of->first_output + i];
+        if (seen != FB_SEEN_FINITE && seen != FB_SEEN_NEG_INF) return 0;
+    }
+    (void)fb_op_stem(name, sizeof name, fb_row_text(row, of->op), &backward);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) gives |= !backward && strcmp(names[i], name) == 0;
+    return gives;
+}
+
+static void link_input(judge *j, uint32_t node, uint32_t input, const onward *way)
 {
     fb_trace *own = &j->own;
-    if (own->counts_as[input] == FB_SEEN_FINITE) return;
+    if (own->counts_as[input] == FB_SEEN_FINITE || not_taken(j, node, input)) return;
     own->may[input] = 1;
     if (own->counts_as[input] != FB_SEEN_BAD || !way->must) return;
     if (own->must[input] && own->steps[input] <= way->steps + 1) return;
@@ -136,7 +160,7 @@ static fb_status follow_chains(judge *j, fb_error *err)
         way = onward_here(j, k);
         if (collective(j, k)) status = onward_anywhere(j, &way, err);
         if (!way.may) continue;
-        for (uint64_t e = row->first[k]; e < row->first[k + 1]; e++) link_input(j, row->inputs[e], &way);
+        for (uint64_t e = row->first[k]; e < row->first[k + 1]; e++) link_input(j, k, row->inputs[e], &way);
     }
 #ifdef FB_BREAK_P5_chain
     /* The broken build accuses whoever made something bad, whether or not it leads anywhere. */
