@@ -182,7 +182,7 @@ static void rounding(fb_look *look)
     cause->value = look->exact;
     cause->limit = fb_number_limit(look->format);
     cause->format = look->format;
-    if (own_epsilon(look)) return;
+    if (own_epsilon(look) || fb_scalar_of(look, 1)) return;
     inner = fb_inner_of(look);
     /* A number on the way that is too large is a question of range, though not of the result's. */
     if (inner == 1) cause->rule = FB_RULE_RANGE;
@@ -228,7 +228,7 @@ static void contradictions(fb_look *look)
                    " A replay of the whole step in FP32 shows the finding as well, so the format is not all there is to it.");
         cause->certain = 0;
     }
-    if (cause->rule == FB_RULE_RANGE && other_sign(look)) {
+    if (cause->rule == FB_RULE_RANGE && !look->by_number && other_sign(look)) {
         FB_EXPLAIN(cause, " The result has the other sign, so the size of that value is not all there is to it.");
         cause->certain = 0;
     }
@@ -260,12 +260,19 @@ static void decide(fb_look *look)
         if (known && look->has_terms) value = fb_terms_value(&look->terms);
         look->exact = value;
     }
+    if (named && look->domain.what == FB_DOMAIN_NUMBER && !(known && fb_json_is_number(value))) {
+        domain(look);
+        return;
+    }
+    if (!(named && !known) && !(known && !fb_json_is_number(value)) && fb_scalar_of(look, 0)) return;
     if (named && (!known || look->domain.what == FB_DOMAIN_INDEX || look->domain.what == FB_DOMAIN_FULL_ROW) &&
         look->domain.what != FB_DOMAIN_BEYOND) {
         double number;
         int32_t format;
         if (!look->exact_known && look->w->module_ops != 1 && vanished(look->w, &number, &format)) upstream(look);
         else domain(look);
+    } else if (!known && !named && fb_scalar_of(look, 1)) {
+        return;
     } else if (!known && !named) {
         FB_EXPLAIN(
             look->cause,

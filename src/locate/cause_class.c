@@ -77,6 +77,7 @@ static const fb_witness_tensor *module_input(const fb_look *look, const char *wo
     for (uint32_t i = 0; i < look->w->module_input_count; i++) {
         const fb_witness_tensor *in = &look->w->module_inputs[i];
         int of_integers = in->format >= FB_I8 && in->format <= FB_U64;
+        if (in->flags & FB_TAPE_STATE) continue; /* the weights of a layer are none of the loss */
         if (of_integers == integers && in->values && in->count > 0 && (fb_text_has(in->name, word) || fb_text_has(in->name, other)))
             return in;
     }
@@ -99,7 +100,8 @@ static int all_zero(const fb_witness_tensor *tensor)
     return tensor != NULL;
 }
 
-static void zero_in_loss(fb_look *look)
+/* guess: where nothing tells, it is a normaliser. 0: not told. */
+static int zero_in_loss(fb_look *look, int guess)
 {
     const fb_witness_tensor *labels = module_input(look, "target", "label", 1),
                             *weights = module_input(look, "weight", "weights", 0);
@@ -111,13 +113,16 @@ static void zero_in_loss(fb_look *look)
         is(look, FB_CAUSE_ZERO_DENOMINATOR, 1);
     } else if (look->facts->finding_kind == FB_KIND_ALL_IGNORED) {
         is(look, FB_CAUSE_LABEL_ALL_IGNORED, 1);
-    } else if (labels && weights) {
+    } else if (guess && labels && weights) {
         FB_EXPLAIN(look->cause, " Some labels count and some weights are above 0, but no label that counts has a weight above 0.");
         is(look, FB_CAUSE_ZERO_DENOMINATOR, 1);
+    } else if (!guess) {
+        return 0;
     } else {
         FB_EXPLAIN(look->cause, " Whether all labels are ignored or all weights are 0 was not kept.");
         is(look, FB_CAUSE_ZERO_DENOMINATOR, 0);
     }
+    return 1;
 }
 
 static int has_epsilon_of_zero(const fb_witness *w)
@@ -174,15 +179,101 @@ static int divides_fp8(const fb_domain *d)
     return d->numerator == 448.0 || d->numerator == 57344.0 || d->numerator == 240.0;
 }
 
+/* What PyTorch calls the factor with which a step is added, or with which a parameter decays: the name says nothing of it. */
+static int framework_word(const char *name)
+{
+    static const char *const words[] = {"alpha", "value", "other", "scalar", "weight", "beta"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(words[i], name) == 0) return 1;
+    }
+    return 0;
+}
+
 static void bad_number(fb_look *look)
 {
     const char *name = look->domain.attribute;
-    if (fb_text_has(name, "scale")) is(look, FB_CAUSE_SCALE_RUNAWAY, 0);
-    else if (fb_text_has(name, "decay") || fb_text_has(name, "rate") || strcmp(name, "lr") == 0)
+    if (fb_text_has(name, "scale")) {
+        is(look, FB_CAUSE_SCALE_RUNAWAY, 0);
+    } else if (fb_text_has(name, "decay") || fb_text_has(name, "rate") || strcmp(name, "lr") == 0) {
         is(look, FB_CAUSE_LR_INSTABILITY, 0);
-    else if (look->w->place.boundary == FB_UPDATE && (strcmp(name, "alpha") == 0 || strcmp(name, "value") == 0))
-        is(look, FB_CAUSE_LR_INSTABILITY, 0); /* what PyTorch calls the factor with which a step is added */
-    else is(look, FB_CAUSE_DOMAIN_MATH, 1);
+    } else if (look->w->place.boundary == FB_UPDATE && framework_word(name)) {
+        FB_EXPLAIN(look->cause, " In an update such a number is made of the learning rate, as a rule.");
+        is(look, FB_CAUSE_LR_INSTABILITY, 0);
+    } else {
+        is(look, FB_CAUSE_DOMAIN_MATH, 1);
+    }
+}
+
+static const fb_witness_source *source_of(const fb_look *look, int32_t input)
+{
+    return look->w->sources && input >= 0 && (uint32_t)input < look->w->input_count ? &look->w->sources[input] : NULL;
+}
+
+/* With nothing below 0 among them, a sum of 0 is one of zeros. What is true or false need not be looked at. */
+static int none_below_zero(const fb_witness_tensor *summed)
+{
+    int32_t f = summed->format;
+    if (f == FB_BOOL || f == FB_U8 || f == FB_U16 || f == FB_U32 || f == FB_U64) return 1;
+    if (!summed->values) return 0;
+    for (uint64_t i = 0; i < summed->count; i++) {
+        if (!(summed->values[i] >= 0.0)) return 0;
+    }
+    return 1;
+}
+
+static int is_of_labels(const fb_witness_source *source)
+{
+    return fb_text_has(source->of, "label") || fb_text_has(source->of, "target");
+}
+
+/* What an aten operator calls its arguments says nothing of the program's. */
+static int is_a_name(const char *name)
+{
+    static const char *const words[] = {"self", "other", "input", "tensor", "x"};
+    for (size_t i = 0; name && i < sizeof words / sizeof *words; i++) {
+        if (strcmp(words[i], name) == 0) return 0;
+    }
+    return name && name[0];
+}
+
+static void say_counted(fb_look *look, const fb_witness_source *source, int one)
+{
+    char of[160] = "the batch";
+    if (is_a_name(source->of)) {
+        of[0] = '\0';
+        fb_say(of, sizeof of, "\"%.140s\"", source->of);
+    }
+    if (source->summed_id == FB_WITNESS_NONE)
+        FB_EXPLAIN(look->cause, " It came with the batch (%s), as a count of what is there.", of);
+    else if (source->by && strcmp(source->by, "ne") == 0 && is_of_labels(source))
+        FB_EXPLAIN(look->cause, " It counts the labels of %s that are not ignored, and %s.", of, one ? "all are" : "there all are");
+    else if (source->is == FB_MADE_COUNT)
+        FB_EXPLAIN(look->cause, " It counts what is set in %s%s%s%s, and %s is.", of, source->by ? " (" : "",
+                   source->by ? source->by : "", source->by ? ")" : "", one ? "nothing" : "there nothing");
+    else FB_EXPLAIN(look->cause, " It is a sum over %s, and all that it adds up %sis 0.", of, one ? "" : "there ");
+}
+
+/* The denominator is a count, or a sum over the batch, that came to 0. */
+static int counted(fb_look *look)
+{
+    const fb_domain *d = &look->domain;
+    const fb_witness_source *source = source_of(look, d->input);
+    int handed_over;
+    if (!source || (source->is != FB_MADE_COUNT && source->is != FB_MADE_WEIGHTS)) return 0;
+    handed_over = source->summed_id == FB_WITNESS_NONE;
+    if (look->module_known && fb_json_is_number(look->module_exact)) return 0; /* in FP64 it is not 0 */
+    if (!handed_over && !none_below_zero(&source->summed)) return 0;
+    say_counted(look, source, look->w->inputs[d->input].count == 1);
+    if (source->by && strcmp(source->by, "ne") == 0 && is_of_labels(source)) is(look, FB_CAUSE_LABEL_ALL_IGNORED, 1);
+    else is(look, FB_CAUSE_ZERO_DENOMINATOR, !(source->unseen && source->is == FB_MADE_WEIGHTS));
+    return 1;
+}
+
+/* It is known to be something else, so that nothing need be guessed. */
+static int no_count(const fb_look *look)
+{
+    const fb_witness_source *source = source_of(look, look->domain.input);
+    return source && source->is == FB_MADE_OTHERWISE;
 }
 
 static void by_zero(fb_look *look)
@@ -190,10 +281,13 @@ static void by_zero(fb_look *look)
     const fb_domain *d = &look->domain;
     const char *name = d->input >= 0 ? look->w->inputs[d->input].name : "";
     int one = d->input >= 0 && look->w->inputs[d->input].count == 1;
+    int in_loss = look->w->place.boundary == FB_LOSS || fb_text_has(look->w->place.module, "loss");
     if (look->w->place.boundary == FB_UPDATE) zero_in_update(look);
     else if (names_fp8(look)) is(look, FB_CAUSE_FP8_SCALING, 1);
     else if (divides_fp8(&look->domain)) is(look, FB_CAUSE_FP8_SCALING, 0);
-    else if (one && (look->w->place.boundary == FB_LOSS || fb_text_has(look->w->place.module, "loss"))) zero_in_loss(look);
+    else if (one && in_loss && zero_in_loss(look, 0)) return;
+    else if (counted(look)) return;
+    else if (one && in_loss && !no_count(look) && zero_in_loss(look, 1)) return;
     else if (fb_text_has(name, "weight_sum") || fb_text_has(name, "count") || fb_text_has(name, "valid"))
         is(look, FB_CAUSE_ZERO_DENOMINATOR, 1);
     else is(look, FB_CAUSE_DOMAIN_MATH, 1);
@@ -214,6 +308,12 @@ static void no_row(fb_look *look)
     }
 }
 
+/* A mean over nothing is divided by a count of 0; a deviation over one element by what is no count of the batch. */
+static int32_t too_few_class(const fb_look *look)
+{
+    return look->kind != FB_OP_VAR && look->domain.terms == 0 ? FB_CAUSE_ZERO_DENOMINATOR : FB_CAUSE_DOMAIN_MATH;
+}
+
 void fb_class_of_domain(fb_look *look)
 {
     switch (look->domain.what) {
@@ -222,6 +322,7 @@ void fb_class_of_domain(fb_look *look)
     case FB_DOMAIN_INDEX: no_row(look); break;
     case FB_DOMAIN_ZERO_BY_ZERO:
     case FB_DOMAIN_BY_ZERO: by_zero(look); break;
+    case FB_DOMAIN_TOO_FEW: is(look, too_few_class(look), 1); break;
     case FB_DOMAIN_SQRT_NEGATIVE:
         is(look, look->w->place.boundary == FB_UPDATE ? FB_CAUSE_OPTIMIZER_STATE : FB_CAUSE_DOMAIN_MATH, 1);
         break;
@@ -288,6 +389,15 @@ void fb_class_of_nothing(fb_look *look)
                    "rather than a wrong result of the kernel.",
                    (unsigned long long)row);
         is(look, FB_CAUSE_UNINITIALISED_MEMORY, 0);
+    } else if (fb_scalar_unknown(look) || (!known && !fb_scalar_margin(look))) {
+        const char *what = fb_scalar_unknown(look);
+        if (what) FB_EXPLAIN(look->cause, " It cannot be said why: %s.", what);
+        else
+            FB_EXPLAIN(
+                look->cause,
+                " What such an operator computes on the way is not known here, and squares or exponentials of what it read do "
+                "not stay far within the format: no fault of the kernel is claimed.");
+        is(look, FB_CAUSE_UNKNOWN, 0);
     } else {
         FB_EXPLAIN(look->cause, "%s",
                    facts->other_ranks_bad > 0

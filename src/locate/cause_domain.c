@@ -33,12 +33,24 @@ static int second(const fb_look *look, int way, double *value, uint64_t *at, int
     return fb_op_number(look->w, NULL, value);
 }
 
+/* A bound, or the order of a norm, may well be infinite; nothing of it gets into the result. */
+static int may_be_infinite(const char *name)
+{
+    static const char *const names[] = {"min", "max", "ord", "p", "nan", "posinf", "neginf"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(names[i], name) == 0) return 1;
+    }
+    return 0;
+}
+
 /* A factor that the trainer computed and wrote down as a number of the operator: 1 / 0, or a decay by a rate that is NaN. */
 static int bad_number(fb_look *look)
 {
     for (uint32_t i = 0; i < look->w->attribute_count; i++) {
+        const char *name = look->w->attributes[i].name;
         if (fb_json_is_number(look->w->attributes[i].value)) continue;
-        look->domain.attribute = look->w->attributes[i].name ? look->w->attributes[i].name : "a number";
+        if (name && fb_number_is_inf(look->w->attributes[i].value) && may_be_infinite(name)) continue;
+        look->domain.attribute = name ? name : "a number";
         return found(look, FB_DOMAIN_NUMBER, -1, 0, look->w->attributes[i].value);
     }
     return 0;
@@ -205,6 +217,21 @@ static int too_few(fb_look *look)
     return found(look, FB_DOMAIN_TOO_FEW, 0, look->at, correction);
 }
 
+/* A loss that is a mean, as most are, of tensors without elements. Its reduction is a number: 1 is the mean. */
+static int mean_of_nothing(fb_look *look)
+{
+    char stem[96];
+    size_t bytes;
+    int32_t backward;
+    double reduction = 1.0;
+    bytes = fb_op_stem(stem, sizeof stem, look->w->place.op, &backward);
+    if (backward || look->out->count != 1 || look->w->input_count == 0 || look->w->inputs[0].count != 0) return 0;
+    if (look->kind != FB_OP_NLL && (bytes < 5 || strcmp(stem + bytes - 5, "_loss") != 0)) return 0;
+    (void)fb_op_number(look->w, "reduction", &reduction);
+    look->domain.terms = 0;
+    return reduction == 1.0 && found(look, FB_DOMAIN_TOO_FEW, 0, 0, 0.0);
+}
+
 static int no_such_row(fb_look *look, int32_t input, uint64_t at, uint64_t rows)
 {
     const fb_witness_tensor *in = &look->w->inputs[input];
@@ -308,7 +335,7 @@ static int of_kind(fb_look *look, int way)
     case FB_OP_MEAN:
     case FB_OP_VAR: return too_few(look);
     case FB_OP_EMBEDDING: return table(look);
-    case FB_OP_NLL: return labels(look);
+    case FB_OP_NLL: return mean_of_nothing(look) || labels(look);
     case FB_OP_DROPOUT: return dropped_all(look);
     case FB_OP_LAYER_NORM: return constant_row(look);
     case FB_OP_RECIPROCAL: {
@@ -316,7 +343,7 @@ static int of_kind(fb_look *look, int way)
         uint64_t at;
         return !look->backward && fb_operand(look, 0, 0, &a, &at) && a == 0.0 && by(look, 1.0, 0, at);
     }
-    default: return 0;
+    default: return way == 0 && mean_of_nothing(look);
     }
 }
 
@@ -390,7 +417,8 @@ int fb_value_of(const fb_look *look, double *value)
     }
     if (look->w->input_count > 2 || !second(look, 0, &b, &at, &input) || !fb_json_is_number(b)) return 0;
     /* PyTorch adds alpha times the second. */
-    if (look->w->input_count == 2 && (look->kind == FB_OP_ADD || look->kind == FB_OP_SUB) && fb_op_number(look->w, "alpha", &alpha))
+    if ((look->w->input_count == 2 || look->w->attribute_count > 1) && (look->kind == FB_OP_ADD || look->kind == FB_OP_SUB) &&
+        fb_op_number(look->w, "alpha", &alpha))
         b *= alpha;
     switch (look->kind) {
     case FB_OP_ADD: *value = a + b; return 1;

@@ -10,6 +10,7 @@
  *   cause_domain.c   arguments outside of a domain, named
  *   cause_slope.c    slopes that are infinite, by the autograd node that ran a kernel
  *   cause_inner.c    numbers inside of an operator that leave the format although its result does not
+ *   cause_scalar.c   numbers beside the tensors that a kernel's format cannot hold, and what is not known of them
  *   cause_class.c    operators in the loss, the optimizer, the batch: which class the same 0/0 has there
  *   cause_entry.c    where no operator is blamed
  *   cause_say.c      sentences
@@ -117,6 +118,7 @@ typedef struct fb_look {
     fb_domain domain;
     fb_terms terms;
     int32_t has_terms;
+    int32_t by_number; /* 1: the cause's value is a number that the operator was given, and not its result */
     fb_cause *cause;
 } fb_look;
 
@@ -148,7 +150,7 @@ int fb_text_has(const char *text, const char *word);
 int32_t fb_op_kind(const char *op, int32_t *backward);
 /* The name in its one form, "log_softmax", without what says that it is backward. Returns its bytes. */
 size_t fb_op_stem(char *out, size_t room, const char *op, int32_t *backward);
-/* The attribute of that name, else, where name is NULL, the only one. 1: there is one. */
+/* The attribute of that name. NULL: the second operand, which is the only attribute or is called "other". 1: there is one. */
 int fb_op_number(const fb_witness *w, const char *name, double *value);
 
 /* 1: the shape is known, and multiplies to the count; no dimension is 0. */
@@ -178,6 +180,17 @@ int fb_value_of(const fb_look *look, double *value);
  * too
    large; 2: it is rounding that carries the result over the limit, or a denominator to 0. */
 int fb_inner_of(fb_look *look);
+/* A number beside the tensors that is finite and that the kernel's format does not hold, and that explains the result: rule, class
+ * and
+   text. narrow: ask of the result's own format too, and of operators of which it is not known what they do with it. 1: there is
+   one. */
+int fb_scalar_of(fb_look *look, int narrow);
+/* What is not known of what the operator was given, or what of it is no finite number of its format;
+ * NULL: all is known, and is one. */
+const char *fb_scalar_unknown(const fb_look *look);
+/* 1: squares, exponentials and sums of what it was given stay in the format, as far as that can be
+ * said of an operator not known. */
+int fb_scalar_margin(const fb_look *look);
 /* 1: what such an operator computes on the way is known, so that fb_inner_of has looked at all of it. */
 int fb_inner_known(const fb_look *look);
 

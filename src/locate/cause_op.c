@@ -174,7 +174,8 @@ int32_t fb_op_kind(const char *op, int32_t *backward)
 int fb_op_number(const fb_witness *w, const char *name, double *value)
 {
     for (uint32_t i = 0; i < w->attribute_count; i++) {
-        if (name ? w->attributes[i].name && strcmp(w->attributes[i].name, name) == 0 : w->attribute_count == 1) {
+        const char *called = w->attributes[i].name ? w->attributes[i].name : "";
+        if (name ? strcmp(called, name) == 0 : w->attribute_count == 1 || strcmp(called, "other") == 0) {
             *value = w->attributes[i].value;
             return 1;
         }

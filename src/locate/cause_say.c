@@ -56,6 +56,22 @@ static const char *operand_name(const fb_look *look, char *out, size_t room)
     return out;
 }
 
+/* The labels by the name that the program knows them by. What a view or a copy is called is no such name. */
+static const char *labels_name(const fb_look *look, char *out, size_t room)
+{
+    const fb_domain *d = &look->domain;
+    const char *names[3] = {NULL, NULL, NULL};
+    if (look->facts->finding_kind == FB_KIND_ALL_IGNORED) names[0] = look->facts->finding_tensor;
+    if (d->input >= 0) names[1] = look->w->inputs[d->input].name;
+    if (d->input >= 0 && look->w->sources) names[2] = look->w->sources[d->input].entry;
+    out[0] = '\0';
+    for (int i = 0; i < 3 && !out[0]; i++) {
+        if (fb_text_has(names[i], "label") || fb_text_has(names[i], "target")) fb_say(out, room, "of \"%s\"", names[i]);
+    }
+    if (!out[0]) fb_say(out, room, "that it read");
+    return out;
+}
+
 void fb_say_domain(fb_look *look)
 {
     const fb_domain *d = &look->domain;
@@ -118,7 +134,8 @@ void fb_say_domain(fb_look *look)
                    (unsigned long long)d->terms, (unsigned long long)d->row, look->w->inputs[d->input].name, a);
         break;
     case FB_DOMAIN_ALL_IGNORED:
-        FB_EXPLAIN(look->cause, " all labels of %s are ignored, and the mean over none of them is 0/0.", who);
+        FB_EXPLAIN(look->cause, " all labels %s are ignored, and the mean over none of them is 0/0.",
+                   labels_name(look, name, sizeof name));
         break;
     case FB_DOMAIN_INDEX:
         FB_EXPLAIN(look->cause, " there is no such row: %s is %s, and allowed are %lld to %lld.", who, a, (long long)d->low,

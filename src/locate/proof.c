@@ -8,9 +8,11 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "locate/made_of.h"
 
 /* Of one operator and its module together; what is larger is told in counts alone. */
 #define KEEP_BYTES_MAX (UINT64_C(1) << 30)
+enum { SUMMED_MAX = 1 << 22 }; /* elements: a mask of that size tells by its format, or not at all */
 
 static int is_collective(const fb_locate *l, uint32_t node)
 {
@@ -92,6 +94,18 @@ static void want_module(fb_locate *l, fb_tape *tape)
     }
 }
 
+/* What a denominator is the sum of: whether all of it is 0 decides what kind of 0 it is. */
+static void want_summed(fb_locate *l, fb_tape *tape, uint32_t node)
+{
+    const fb_row *row = &l->row;
+    for (uint64_t e = row->first[node]; e < row->first[node + 1]; e++) {
+        fb_made made;
+        fb_made_of(row, row->inputs[e], &made);
+        if (made.summed == FB_FLOW_NONE || row->count[made.summed] > SUMMED_MAX) continue;
+        if (made.is == FB_MADE_COUNT || made.is == FB_MADE_WEIGHTS) fb_locate_want(l, tape, made.summed, FB_WANT_KEEP);
+    }
+}
+
 /* ---- does it hold? ----------------------------------------------------------------------------------------------------------- */
 
 /* As it was in the search: whether -Inf is a mask was settled there. */
@@ -161,7 +175,10 @@ fb_status fb_locate_prove(fb_locate *l, fb_error *err)
     fb_locate_request(&request, FB_REPLAY_AGAIN);
     fb_locate_want_nothing(l, &l->proof);
     fb_locate_want_witness(l, &l->proof, FB_WANT_KEEP);
-    if (l->origins[0].owner == l->ranks.rank && !is_collective(l, l->origins[0].node)) want_module(l, &l->proof);
+    if (l->origins[0].owner == l->ranks.rank && !is_collective(l, l->origins[0].node)) {
+        want_module(l, &l->proof);
+        if (l->origins[0].node != FB_FLOW_NONE) want_summed(l, &l->proof, l->origins[0].node);
+    }
     if ((status = fb_locate_play(l, &l->proof, &request, &played, err)) != FB_OK) return status;
     if (played != FB_PLAYED) {
         if (l->found != FB_LOCATED_ENTRY) lose_witness(l);

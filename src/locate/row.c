@@ -21,6 +21,7 @@ void fb_row_release(fb_row *row)
     fb_free(row->module);
     fb_free(row->name);
     fb_free(row->count);
+    fb_free(row->format);
     fb_free(row->flow_flags);
     memset(row, 0, sizeof *row);
 }
@@ -93,12 +94,14 @@ static fb_status add_tensor(fb_row *row, const fb_tape_value *value, const char 
     if ((status = fb_grow(&row->module, &row->module_room, sizeof *row->module, wanted, err)) != FB_OK) return status;
     if ((status = fb_grow(&row->name, &row->name_room, sizeof *row->name, wanted, err)) != FB_OK) return status;
     if ((status = fb_grow(&row->count, &row->count_room, sizeof *row->count, wanted, err)) != FB_OK) return status;
+    if ((status = fb_grow(&row->format, &row->format_room, sizeof *row->format, wanted, err)) != FB_OK) return status;
     status = fb_names_add(&row->names, value->module ? value->module : module, &row->module[row->tensors], err);
     if (status == FB_OK) status = fb_names_add(&row->names, value->name, &row->name[row->tensors], err);
     if (status != FB_OK) return status;
     row->producer[row->tensors] = producer;
     row->flags[row->tensors] = value->flags;
     row->count[row->tensors] = value->count;
+    row->format[row->tensors] = value->format ? value->format : value->dtype;
     row->tensors++;
     return FB_OK;
 }

@@ -45,8 +45,9 @@ typedef struct fb_row {
     uint32_t *inputs;                           /* [edges] */
     uint32_t *producer, *flags, *module, *name; /* [tensors]; flags: FB_TAPE_* */
     uint64_t *count;                            /* [tensors] elements */
+    int32_t *format;                            /* [tensors] FB_F16, FB_I64, ... that the numbers live in */
     size_t node_room, attribute_room, entry_room, first_room, inputs_room;
-    size_t producer_room, flags_room, module_room, name_room, count_room;
+    size_t producer_room, flags_room, module_room, name_room, count_room, format_room;
     uint32_t *flow_flags; /* [tensors] after fb_row_finish */
     fb_flow flow;         /* after fb_row_finish */
     uint64_t digest;      /* of all `shape` and the entries' names, in order: equal on all ranks */

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "locate/made_of.h"
 #include "locate/values.h"
 
 enum { CANDIDATES_MAX = 4096 };
@@ -181,6 +182,61 @@ static fb_status fill_operator(fb_locate *l, uint32_t node, fb_error *err)
     return status;
 }
 
+static fb_status copy_name(const fb_row *row, uint32_t name, char **to, fb_error *err)
+{
+    *to = fb_strdup(fb_row_text(row, name));
+    return *to ? FB_OK : fb_fail(err, FB_E_NOMEM, "keep the witness: no memory for a name");
+}
+
+static fb_status fill_source(fb_locate *l, uint32_t tensor, fb_witness_source *to, fb_error *err)
+{
+    const fb_row *row = &l->row;
+    fb_status status = FB_OK;
+    fb_made made;
+    fb_made_of(row, tensor, &made);
+    to->is = made.is;
+    to->unseen = made.unseen;
+    to->summed_id = made.summed == FB_FLOW_NONE ? FB_WITNESS_NONE : made.summed;
+    if (made.entry != FB_FLOW_NONE) status = copy_name(row, row->name[made.entry], &to->entry, err);
+    if (status == FB_OK && made.of != FB_FLOW_NONE) status = copy_name(row, row->name[made.of], &to->of, err);
+    if (status == FB_OK && made.by != FB_FLOW_NONE) status = copy_name(row, row->node[made.by].op, &to->by, err);
+    if (status == FB_OK && made.summed != FB_FLOW_NONE) status = take_tensor(l, made.summed, &to->summed, err);
+    if (status == FB_OK && made.summed != FB_FLOW_NONE) to->summed.format = row->format[made.summed];
+    return status;
+}
+
+static fb_status fill_sources(fb_locate *l, uint32_t node, fb_error *err)
+{
+    fb_witness *w = &l->witness;
+    fb_status status = FB_OK;
+    w->sources = fb_calloc(w->input_count, sizeof *w->sources);
+    if (!w->sources) return fb_fail(err, FB_E_NOMEM, "keep the witness: no memory for where its inputs come from");
+    for (uint32_t i = 0; i < w->input_count && status == FB_OK; i++)
+        status = fill_source(l, l->row.inputs[l->row.first[node] + i], &w->sources[i], err);
+    return status;
+}
+
+static int read_by_module(const fb_locate *l, uint32_t tensor)
+{
+    const fb_row *row = &l->row;
+    for (uint32_t i = 0; i < l->module_count; i++) {
+        uint32_t k = l->module_nodes[i];
+        for (uint64_t e = row->first[k]; e < row->first[k + 1]; e++) {
+            if (row->inputs[e] == tensor) return 1;
+        }
+    }
+    return 0;
+}
+
+/* Kept because a denominator is the sum of it, and not because the module reads it. */
+static int is_beside(const fb_locate *l, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < l->witness.input_count; i++) {
+        if (l->witness.sources[i].summed_id == tensor) return !read_by_module(l, tensor);
+    }
+    return 0;
+}
+
 /* What the module read, each tensor once. */
 static fb_status fill_module_inputs(fb_locate *l, fb_error *err)
 {
@@ -191,6 +247,7 @@ static fb_status fill_module_inputs(fb_locate *l, fb_error *err)
     for (uint32_t i = 0; i < l->proof.kept_count && status == FB_OK; i++) {
         uint32_t producer = l->row.producer[l->proof.kept_ids[i]];
         if (producer != FB_FLOW_NONE && producer <= l->origins[0].node && l->in_module[producer]) continue;
+        if (is_beside(l, l->proof.kept_ids[i])) continue;
         status = copy_tensor(&w->module_inputs[w->module_input_count++], &l->proof.kept[i], err);
     }
     return status;
@@ -269,6 +326,7 @@ static fb_status fill_origin(fb_locate *l, fb_error *err)
         w->bad_output = origin->tensor - l->row.node[origin->node].first_output;
         w->module_ops = l->module_count;
         status = fill_operator(l, origin->node, err);
+        if (status == FB_OK) status = fill_sources(l, origin->node, err);
         if (status == FB_OK) status = fill_module_inputs(l, err);
         if (status == FB_OK) status = fill_numbers(l, err);
     }
@@ -320,8 +378,20 @@ static void release_outputs(double **outputs, uint32_t count)
     fb_free(outputs);
 }
 
+static void release_sources(fb_witness_source *sources, uint32_t count)
+{
+    for (uint32_t i = 0; i < count && sources; i++) {
+        fb_free(sources[i].entry);
+        fb_free(sources[i].of);
+        fb_free(sources[i].by);
+        fb_witness_tensor_release(&sources[i].summed);
+    }
+    fb_free(sources);
+}
+
 void fb_locate_witness_release(fb_witness *w)
 {
+    release_sources(w->sources, w->input_count);
     release_place(&w->place);
     release_outputs(w->exact, w->output_count);
     release_outputs(w->module_exact, w->output_count);

@@ -44,6 +44,24 @@ typedef struct fb_witness_number {
     int32_t format;  /* FB_F16, ... of the first output of that operator */
 } fb_witness_number;
 
+/* What a number is that an input of the accused operator consists of. */
+enum {
+    FB_MADE_UNKNOWN = 0,
+    FB_MADE_COUNT = 1,    /* how many: a sum of what is true, or of integers of the batch; or a count that came with the batch */
+    FB_MADE_WEIGHTS = 2,  /* a sum of numbers that came with the batch, by nothing that could make one vanish */
+    FB_MADE_OTHERWISE = 3 /* something else: computed, or learned */
+};
+
+/* Where an input of the accused operator comes from. Views, casts and copies are looked through. */
+typedef struct fb_witness_source {
+    char *entry;        /* name of the entry that it is; NULL: an operator made it */
+    int32_t is;         /* FB_MADE_* */
+    int32_t unseen;     /* 1: of numbers that the program may have computed before the tape begins */
+    char *of, *by;      /* field of the batch that was counted or summed up, comparison by which: "labels", "ne"; NULL */
+    uint32_t summed_id; /* on the tape, of what was summed up; FB_WITNESS_NONE: there is no sum */
+    fb_witness_tensor summed;
+} fb_witness_source;
+
 typedef struct fb_witness {
     fb_witness_place place; /* of the origin */
     fb_tape_attribute *attributes;
@@ -73,7 +91,8 @@ typedef struct fb_witness {
     uint32_t module_input_count;
     fb_witness_number *numbers;
     uint32_t number_count;
-    uint32_t ranks_bad; /* ranks on which the origin's output is bad, in the replay of the witness; 0: not counted */
+    fb_witness_source *sources; /* [input_count]; NULL: not known */
+    uint32_t ranks_bad;         /* ranks on which the origin's output is bad, in the replay of the witness; 0: not counted */
 
     fb_witness_place *chain; /* from the origin to the finding, both included */
     uint32_t chain_count;

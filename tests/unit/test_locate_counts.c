@@ -1,5 +1,5 @@
 /*
- * A step that is told operator by operator: which constant a `where` did not take.
+ * A step that is told operator by operator: what a denominator is found to be made of, and which constant a `where` did not take.
  * Each test writes down a few lines of a program, with the numbers that come out.
  */
 #include <setjmp.h>
@@ -95,6 +95,13 @@ static void locate(const line *of, uint32_t count)
 }
 
 #define LOCATE(of) locate((of), sizeof(of) / sizeof *(of))
+#define BATCH(name, type, n, ...)                                     \
+    {                                                                 \
+        NULL, name, FB_TAPE_BATCH, type, n, {__VA_ARGS__}, {0, 0}, 0, \
+        {                                                             \
+            NULL, 0                                                   \
+        }                                                             \
+    }
 #define STATE(name, type, n, ...)                                     \
     {                                                                 \
         NULL, name, FB_TAPE_STATE, type, n, {__VA_ARGS__}, {0, 0}, 0, \
@@ -123,6 +130,80 @@ static void locate(const line *of, uint32_t count)
             key, x                                    \
         }                                             \
     }
+
+static void test_locate__a_count_is_known_behind_views_and_comparisons(void **state)
+{
+    const line of[] = {BATCH("labels", FB_I64, 2, -1, -1),          BATCH("x", FB_F32, 1, 0),
+                       ONE("alias", FB_I64, 2, 0, -1, -1),          NUMBER("aten.ne.Scalar", FB_BOOL, 2, 2, "other", -1, 0, 0),
+                       ONE("aten.sum.default", FB_I64, 1, 3, 0),    ONE("aten._to_copy.default", FB_F32, 1, 4, 0),
+                       TWO("aten.div.Tensor", FB_F32, 1, 1, 5, NAN)};
+    (void)state;
+    LOCATE(of);
+    assert_int_equal(result.found, FB_LOCATED_OPERATOR);
+    assert_string_equal(result.op, "div");
+    assert_string_equal(result.cause_class, "label_all_ignored");
+    assert_non_null(strstr(result.sentence, "It counts the labels of \"labels\" that are not ignored, and all are."));
+}
+
+static void test_locate__a_mask_of_zeros_that_came_with_the_batch_is_a_zero_denominator(void **state)
+{
+    const line of[] = {BATCH("mask", FB_F32, 2, 0, 0), BATCH("x", FB_F32, 1, 0), ONE("sum", FB_F32, 1, 0, 0),
+                       TWO("div", FB_F32, 1, 1, 2, NAN)};
+    (void)state;
+    LOCATE(of);
+    assert_string_equal(result.cause_class, "zero_denominator");
+    assert_non_null(strstr(result.sentence, "It is a sum over \"mask\", and all that it adds up is 0."));
+}
+
+/* `(mask * weights).sum()`: a truth value times a number vanishes only where one of them is 0. */
+static void test_locate__a_product_of_a_mask_and_weights_is_of_the_batch(void **state)
+{
+    const line of[] = {BATCH("keep", FB_BOOL, 2, 0, 0), BATCH("weights", FB_F32, 2, 0.5f, 0.5f), TWO("mul", FB_F32, 2, 0, 1, 0, 0),
+                       ONE("sum", FB_F32, 1, 2, 0), TWO("div", FB_F32, 1, 3, 3, NAN)};
+    (void)state;
+    LOCATE(of);
+    assert_string_equal(result.cause_class, "zero_denominator");
+}
+
+static void test_locate__a_sum_that_vanished_or_was_learned_is_no_count(void **state)
+{
+    /* 1e-30 * 1e-30 is 0 in FP32. */
+    const line vanished[] = {BATCH("mask", FB_F32, 2, 1e-30f, 1e-30f), TWO("mul", FB_F32, 2, 0, 0, 0, 0),
+                             ONE("sum", FB_F32, 1, 1, 0), TWO("div", FB_F32, 1, 2, 2, NAN)};
+    const line underflow[] = {BATCH("age", FB_F32, 2, -200, -300), ONE("exp", FB_F32, 2, 0, 0, 0), ONE("sum", FB_F32, 1, 1, 0),
+                              TWO("div", FB_F32, 1, 2, 2, NAN)};
+    const line scaled[] = {BATCH("keep", FB_BOOL, 2, 1, 1), NUMBER("mul", FB_F32, 2, 0, "other", 1e-46, 0, 0),
+                           ONE("sum", FB_F32, 1, 1, 0), TWO("div", FB_F32, 1, 2, 2, NAN)};
+    const line learned[] = {STATE("gate", FB_F32, 2, 0, 0), ONE("relu", FB_F32, 2, 0, 0, 0), ONE("sum", FB_F32, 1, 1, 0),
+                            TWO("div", FB_F32, 1, 2, 2, NAN)};
+    const line cancelled[] = {BATCH("advantage", FB_F32, 2, 1, -1), ONE("sum", FB_F32, 1, 0, 0), TWO("div", FB_F32, 1, 1, 1, NAN)};
+    (void)state;
+    LOCATE(vanished);
+    assert_string_equal(result.cause_class, "domain_math");
+    LOCATE(underflow);
+    assert_string_equal(result.cause_class, "domain_math");
+    LOCATE(scaled);
+    assert_string_equal(result.cause_class, "domain_math");
+    LOCATE(learned);
+    assert_string_equal(result.cause_class, "domain_math");
+    LOCATE(cancelled);
+    assert_string_equal(result.cause_class, "domain_math");
+}
+
+static void test_locate__a_count_that_was_handed_over_is_one(void **state)
+{
+    const line integer[] = {BATCH("n", FB_I64, 1, 0), BATCH("x", FB_F32, 1, 0), TWO("div", FB_F32, 1, 1, 0, NAN)};
+    const line named[] = {BATCH("num_items_in_batch", FB_F32, 1, 0), BATCH("x", FB_F32, 1, 0), TWO("div", FB_F32, 1, 1, 0, NAN)};
+    const line sigma[] = {BATCH("sigma", FB_F32, 1, 0), BATCH("x", FB_F32, 1, 0), TWO("div", FB_F32, 1, 1, 0, NAN)};
+    (void)state;
+    LOCATE(integer);
+    assert_string_equal(result.cause_class, "zero_denominator");
+    LOCATE(named);
+    assert_string_equal(result.cause_class, "zero_denominator");
+    assert_non_null(strstr(result.sentence, "It came with the batch (\"num_items_in_batch\"), as a count"));
+    LOCATE(sigma);
+    assert_string_equal(result.cause_class, "domain_math");
+}
 
 /* torch.logdet: where(sign == -1, NaN, logarithm), and the NaN is made in every call. */
 static void test_locate__a_constant_that_was_not_taken_is_no_origin(void **state)
@@ -158,6 +239,11 @@ static void test_locate__a_constant_that_was_not_taken_is_no_origin(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_locate__a_count_is_known_behind_views_and_comparisons),
+        cmocka_unit_test(test_locate__a_mask_of_zeros_that_came_with_the_batch_is_a_zero_denominator),
+        cmocka_unit_test(test_locate__a_product_of_a_mask_and_weights_is_of_the_batch),
+        cmocka_unit_test(test_locate__a_sum_that_vanished_or_was_learned_is_no_count),
+        cmocka_unit_test(test_locate__a_count_that_was_handed_over_is_one),
         cmocka_unit_test(test_locate__a_constant_that_was_not_taken_is_no_origin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
