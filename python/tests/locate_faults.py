@@ -301,7 +301,7 @@ def masked_mean_over_nothing():
                    fc=nn.Linear(4, 5), loss=Fn(lambda m, x, w: (x * w).sum() / w.sum()))
 
 
-@fault(op="mean", rule="domain", cause="domain_math")
+@fault(op="mean", rule="domain", cause="zero_denominator")
 def mean_of_no_elements():
     return program(lambda m, x: (m.fc(x)[x.sum(-1) > 1e9]).mean(), {"x": randn(3, 4)}, fc=nn.Linear(4, 5))
 
