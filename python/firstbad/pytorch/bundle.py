@@ -35,7 +35,11 @@ class Writer:
     def put(self, part: int, name: str, tensor: torch.Tensor) -> None:
         """A tensor. One that does not fit, or has no form in the file, is left out."""
         data = tensor.detach()
-        data = (data.to_local() if hasattr(data, "to_local") else data).contiguous().cpu()
+        data = data.to_local() if hasattr(data, "to_local") else data
+        if data.is_meta:
+            self.complete = False
+            return
+        data = data.contiguous().cpu()
         shape = (ctypes.c_int64 * max(data.dim(), 1))(*data.shape)
         if data.dtype not in DTYPES or data.layout != torch.strided or data.dim() > abi.DIMS_MAX:
             self.complete = False

@@ -42,6 +42,11 @@ class Call:
                 alive.append(weakref.ref(tensor))
         self.alive = alive
 
+    def leads_to(self, token: Any) -> None:
+        """It matters as long as this lives, too."""
+        if self.alive is not None and not self.over():
+            self.alive.append(weakref.ref(token))
+
     def over(self) -> bool:
         """Nothing leads back to it."""
         return self.alive is not None and all(reference() is None for reference in self.alive)
@@ -62,6 +67,16 @@ class Calls:
             gone += 1
         del held[:gone]
         return len(held)
+
+    def led_to(self, gradients: Any) -> None:
+        """torch.autograd.grad returned these. Where they have a graph of their own, as those of a gradient penalty do, it does not
+        hold the notes of the forwards that it is of."""
+        token = _Token()
+        nodes = [tensor.grad_fn for tensor in trees.tensors(gradients) if tensor.grad_fn is not None]
+        for node in nodes:
+            node.metadata["firstbad gradient"] = token
+        for call in self.held if nodes else ():
+            call.leads_to(token)
 
     def before(self) -> Snapshot:
         """Each buffer as it was before the first of the calls that moved it."""

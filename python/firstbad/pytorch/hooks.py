@@ -126,7 +126,7 @@ def _grad_enter(outputs: Any, inputs: Any, grad_outputs: Any, args: Any, kwargs:
     session = sessions.current()
     if session is None or session.recorder is None or session.inside is not None or session.in_backward or not session.mine():
         return None
-    if torch._C._current_graph_task_id() != -1:
+    if torch._C._current_graph_task_id() != -1 or roots.transformed():
         return None
     options = dict(zip(("retain_graph", "create_graph", "only_inputs", "allow_unused", "is_grads_batched"), args))
     options.update(kwargs)
@@ -137,6 +137,8 @@ def _grad_enter(outputs: Any, inputs: Any, grad_outputs: Any, args: Any, kwargs:
 @patch.guest("tail")
 def _grad_exit(session: Any, results: Any) -> None:
     session.recorder.grad_exit(results)
+    if session.update is not None:
+        session.update.calls.led_to(results)
 
 
 # ---- clipping --------------------------------------------------------------------------------------------------------------------

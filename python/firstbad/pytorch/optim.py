@@ -5,8 +5,11 @@ while `step` runs and given back after it. Zeroing them would still move momenta
 """
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import os
+import re
 import sys
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -28,7 +31,7 @@ class Optimizers:
     def __init__(self, session: Any) -> None:
         self.session = session
         self.stepping: Optional[Any] = None
-        self._hidden: List[Tuple[torch.Tensor, torch.Tensor]] = []
+        self._hidden: List[Tuple[torch.Tensor, torch.Tensor, Optional[torch.Tensor]]] = []  # parameter, gradient, stand-in
         self._stranger: Optional[state.Held] = None
         self._before: Optional[state.Held] = None  # of one that changes its state before its closure is called
         self._whole: List[Any] = []  # optimizers that step in a compiled graph
@@ -215,16 +218,19 @@ class Optimizers:
     # ---- a withheld step ---------------------------------------------------------------------------------------------------------
 
     def _hide(self, optimizer: Any) -> None:
+        kind: Any = type(optimizer)
+        zeros = self._stranger is not None and _reads_any_gradient(kind)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._hidden.append((parameter, parameter.grad))
-                    parameter.grad = None
+                    stand_in = torch.zeros_like(parameter.grad) if zeros else None
+                    self._hidden.append((parameter, parameter.grad, stand_in))
+                    parameter.grad = stand_in
 
     def _unhide(self) -> None:
         hidden, self._hidden = self._hidden, []
-        for parameter, gradient in hidden:
-            if parameter.grad is None:
+        for parameter, gradient, stand_in in hidden:
+            if parameter.grad is stand_in or parameter.grad is None:
                 parameter.grad = gradient
 
     @patch.guest("hold")
@@ -255,7 +261,7 @@ class Optimizers:
     def _hold(self, optimizer: Any) -> bool:
         session = self.session
         if optimizer.param_groups and any(p.device.type != "cpu" for g in optimizer.param_groups for p in g["params"]):
-            session.coverage.note("updates on a device are not held back; their state is looked at afterwards")
+            session.coverage.note("updates on a device are not held back, and the state that they make is not looked at")
             return False
         size = state.Held.size(optimizer)
         if size > state.HOLD_BYTES_MAX or (session.world == 1 and 4 * size > _memory_free()):
@@ -345,6 +351,21 @@ def _evaluates_again(optimizer: Any) -> bool:
 
 def _is_torchs(optimizer: Any) -> bool:
     return type(optimizer).__module__.startswith("torch.optim.") and not isinstance(optimizer, torch.optim.LBFGS)
+
+
+@functools.lru_cache(maxsize=64)
+def _reads_any_gradient(kind: Any) -> bool:
+    """An optimizer of the program's own that reads `p.grad` and asks nowhere whether there is one: without gradients it would
+    raise. It is given zeros, and what it makes of them is put back."""
+    try:
+        source = "\n".join(inspect.getsource(base) for base in kind.__mro__
+                           if base.__module__.split(".")[0] not in ("torch", "builtins"))
+    except (OSError, TypeError):
+        return False
+    lines = [line for line in source.splitlines() if "closure" not in line]
+    reads = any(re.search(r"\.grad\b", line) for line in lines)
+    asks = r"\b(is|==|!=|is not)\s+None\b|\b(if|and|or|not)\s+[\w.\[\]]+\.grad\b|getattr\(|try:"
+    return reads and not any(re.search(asks, line) for line in lines)
 
 
 def _is_running(optimizer: Any, times: int = 1) -> bool:

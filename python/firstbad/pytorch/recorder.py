@@ -285,7 +285,7 @@ class Recorder:
             self.problems.append(sentence)
 
     def _refer(self, tensor: torch.Tensor, name: str, batch: bool) -> Ref:
-        number = self.values.find(tensor)
+        number = None if self._is_itself(tensor) else self.values.find(tensor)
         if number is not None and self.values.tracks(tensor, number):
             # Its history was cut off while nothing was recorded: a hidden state that is handed on, say.
             step = TailOp(
@@ -317,6 +317,13 @@ class Recorder:
         self.known[id(tensor)] = len(self.externals)  # the list holds the tensor, so that its id stays its own
         self.externals.append(external)
         return Ref(True, len(self.externals) - 1)
+
+    def _is_itself(self, tensor: torch.Tensor) -> bool:
+        """A tensor of the program's own, though `detach` or a view of it made a value that lies in the same place."""
+        if self.values.made_object(tensor):
+            return False
+        at = self.known.get(id(tensor))
+        return isinstance(tensor, torch.nn.Parameter) or (at is not None and self.externals[at].version == version_of(tensor))
 
     def _refer_all(self, given: Any) -> Any:
         if given is None or isinstance(given, torch.Tensor):

@@ -39,10 +39,20 @@ def stop_search() -> None:
         _search = None
 
 
+_transforms = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+
+
+def transformed() -> bool:
+    """Within torch.func.vmap, grad or another transform: tensors have no numbers that could be looked at, and the module mostly
+    runs with parameters that are not its own."""
+    return _transforms() is not None
+
+
 def training_call() -> bool:
-    """Grad mode, outside backward (a recomputation is no forward), outside replays and tracing."""
+    """Grad mode, outside backward (a recomputation is no forward), outside replays, tracing and transforms."""
     return torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1 and not untouched.replaying() \
-        and not torch.compiler.is_compiling() and not torch.jit.is_scripting() and torch._C._get_tracing_state() is None
+        and not torch.compiler.is_compiling() and not torch.jit.is_scripting() and torch._C._get_tracing_state() is None \
+        and not transformed()
 
 
 def _found(module: Any, args: Any) -> None:
@@ -142,7 +152,25 @@ def root(module: Any) -> None:
         return
     handles = (module.register_forward_pre_hook(_ENTER, prepend=True, with_kwargs=True),
                module.register_forward_hook(_EXIT, always_call=True))
+    for handle in handles:
+        _renumber(handle)
     _rooted[id(module)] = (weakref.ref(module), handles)
+
+
+_KEY = -1  # of our hooks in a module's tables. A copy and a pickle take the tables along, and torch counts from 0 in each process
+
+
+def _renumber(handle: Any) -> None:
+    """A hook of the program must never get a number that stands in the tables of a module that was saved: it would be called with
+    keyword arguments, or after an exception, as ours is."""
+    tables = [handle.hooks_dict_ref(), *(reference() for reference in handle.extra_dict_ref)]
+    for table in tables:
+        if table is not None and handle.id in table:
+            first = next(iter(table)) == handle.id
+            table[_KEY] = table.pop(handle.id)
+            if first and hasattr(table, "move_to_end"):
+                table.move_to_end(_KEY, last=False)
+    handle.id = _KEY
 
 
 def unroot(module: Any) -> None:

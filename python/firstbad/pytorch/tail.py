@@ -62,6 +62,11 @@ class Values:
             self.places.setdefault(place, []).append((StorageWeakRef(tensor.untyped_storage()), number, grad))
         return number
 
+    def made_object(self, tensor: torch.Tensor) -> bool:
+        """Did a step make this very object?"""
+        known = self.objects.get(id(tensor))
+        return known is not None and known[0]() is tensor
+
     def find(self, tensor: torch.Tensor) -> Optional[int]:
         known = self.objects.get(id(tensor))
         if known is not None and known[0]() is tensor:
