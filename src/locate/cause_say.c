@@ -18,7 +18,7 @@ const char *fb_say_place(char *out, size_t room, const fb_witness_place *place)
     fb_say(out, room, "%s", title.shown[0] ? title.shown : "an operator");
     if (b >= FB_FORWARD && b <= FB_UPDATE) fb_say(out, room, " (%s%s%s)", when[b], title.kernel[0] ? ", " : "", title.kernel);
     else if (title.kernel[0]) fb_say(out, room, " (%s)", title.kernel);
-    fb_say(out, room, " in %s", place->module[0] ? place->module : "the root module");
+    fb_say(out, room, "%s%s", place->module[0] ? " in " : " at the top level", place->module);
     return out;
 }
 

@@ -70,20 +70,30 @@ static void explain_reason(fb_locate *l)
 
 /* ---- one paragraph ----------------------------------------------------------------------------------------------------------- */
 
+/* Of no module of the model: an operator of the root itself, or of the program around it. */
+static void say_module(char *out, size_t room, const char *module)
+{
+    out[0] = '\0';
+    if (module[0]) fb_say(out, room, "of \"%.120s\"", module);
+    else fb_say(out, room, "at the top level");
+}
+
 static void say_origin(const fb_locate *l, const fb_origin *origin, char *out, size_t room)
 {
     const fb_row *row = &l->row;
+    char module[160];
     out[0] = '\0';
     if (origin->node == FB_FLOW_NONE) {
-        fb_say(out, room, "\"%.80s\" of \"%.120s\", which was there before the step", fb_row_text(row, row->name[origin->tensor]),
-               fb_row_text(row, row->module[origin->tensor]));
+        say_module(module, sizeof module, fb_row_text(row, row->module[origin->tensor]));
+        fb_say(out, room, "\"%.80s\" %s, which was there before the step", fb_row_text(row, row->name[origin->tensor]), module);
     } else {
         const fb_row_node *of = &row->node[origin->node];
         const char *source = fb_row_text(row, of->source);
         char title[136];
-        fb_say(out, room, "%.130s of \"%.120s\" (%s, micro-step %d%s%.160s)",
-               fb_op_title_text(title, sizeof title, fb_row_text(row, of->op), fb_row_text(row, of->node)),
-               fb_row_text(row, of->module), fb_boundary_name(of->boundary), of->micro_step, source[0] ? ", " : "", source);
+        say_module(module, sizeof module, fb_row_text(row, of->module));
+        fb_say(out, room, "%.130s %s (%s, micro-step %d%s%.160s)",
+               fb_op_title_text(title, sizeof title, fb_row_text(row, of->op), fb_row_text(row, of->node)), module,
+               fb_boundary_name(of->boundary), of->micro_step, source[0] ? ", " : "", source);
     }
 }
 
@@ -146,10 +156,10 @@ static void say_later(const fb_locate *l, char *text, size_t room)
     for (uint32_t i = 0; i < said; i++) {
         const fb_row_node *of = &row->node[l->later[i]];
         const char *between = i == 0 ? "" : i + 1 == said && l->result->later == said ? " and " : ", ";
-        char title[136];
-        fb_say(text, room, "%s%.130s of \"%.80s\"", between,
-               fb_op_title_text(title, sizeof title, fb_row_text(row, of->op), fb_row_text(row, of->node)),
-               fb_row_text(row, of->module));
+        char title[136], module[160];
+        say_module(module, sizeof module, fb_row_text(row, of->module));
+        fb_say(text, room, "%s%.130s %s", between,
+               fb_op_title_text(title, sizeof title, fb_row_text(row, of->op), fb_row_text(row, of->node)), module);
     }
     if (l->result->later > said) fb_say(text, room, " and %u more", l->result->later - said);
     if (said) fb_say(text, room, ".");

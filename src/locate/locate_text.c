@@ -84,8 +84,8 @@ static void place_words(char *out, size_t room, const fb_locate_result *r)
 {
     char op[160];
     operator_words(op, sizeof op, r);
-    (void)snprintf(out, room, "%s %s, rank %d, micro-step %d%s%s", r->module[0] ? r->module : "outside of the modules:", op,
-                   r->owner, r->micro_step, r->source[0] ? ", " : "", r->source);
+    (void)snprintf(out, room, "%s %s, rank %d, micro-step %d%s%s", r->module[0] ? r->module : "top level:", op, r->owner,
+                   r->micro_step, r->source[0] ? ", " : "", r->source);
 }
 
 static void add_place(page *p, const fb_locate_config *config, const fb_locate_result *r)

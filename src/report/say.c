@@ -357,8 +357,8 @@ fb_cause_words fb_cause_words_of(const fb_report *report)
     return words;
 }
 
-/* One value of the batch is bad, and its tensor has a row for each sample: the index of that sample; UINT64_MAX where it is not known.
-   A value of the batch that is merely suspect (NaN in a field) has gone through no such check: other rows may hold it as well. */
+/* One value of the batch is bad, and its tensor has a row for each sample: the index of that sample; UINT64_MAX where it is not
+   known. What is merely suspect (NaN in a field) has gone through no such check: other rows may hold it as well. */
 static uint64_t sample_of_one(const fb_report *report)
 {
     const fb_rec_finding *first = &report->findings[report->first].rec;
