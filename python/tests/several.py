@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 several.py --kind ddp --steps 6 --bad 3:1:gradient
 
 Each rank writes rank-R.json: digests of what it ended with. `--bad STEP:RANK:WHAT[:MICRO]` makes that rank's batch or loss go
-wrong, `--die STEP:RANK:HOW` that rank itself.
+wrong, `--die STEP:RANK:HOW` that rank itself, `--touch STEP:RANK:FACTOR` multiplies its gradients (RANK all: on all ranks) after
+they were clipped.
 """
 import argparse
 import contextlib
@@ -90,6 +91,7 @@ def train(args):
     model, optimizer = make(args, rank, world)
     bad = args.bad.split(":") if args.bad else None
     died = args.die.split(":") if args.die else None
+    touched = args.touch.split(":") if args.touch else None
     stream = torch.Generator().manual_seed(7 if args.kind == "tensor-parallel" else 100 + rank)
     begin = 0
     if args.checkpoint and os.path.exists(args.checkpoint):
@@ -129,6 +131,9 @@ def train(args):
                     parameter.grad /= world
             if args.clip:
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if touched and step == int(touched[0]) and touched[1] in ("all", str(rank)):
+                for parameter in model.parameters():
+                    parameter.grad.mul_(float(touched[2]))
             optimizer.step()
             if args.checkpoint and rank == 0:
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, args.checkpoint)
@@ -149,7 +154,7 @@ def main():
     parser.add_argument("--kind", default="ddp")
     for name, default in (("--steps", 5), ("--micro", 1), ("--timeout", 1800), ("--late", -1), ("--late-seconds", 0)):
         parser.add_argument(name, type=int, default=default)
-    for name in ("--bad", "--die", "--checkpoint"):
+    for name in ("--bad", "--die", "--checkpoint", "--touch"):
         parser.add_argument(name, default="")
     for name in ("--bucket-view", "--find-unused", "--static", "--no-sync", "--clip", "--fused"):
         parser.add_argument(name, action="store_true")

@@ -298,6 +298,39 @@ def test_ranks__one_that_leaves_its_optimizer_out_does_not_hang_the_others(folde
     assert all(any("nothing is guarded from step 2 on" in line for line in left["not_covered"]) for left in job.python())
 
 
+def test_ranks__one_that_changes_its_gradients_after_the_vote_begins_no_vote_alone(folder):
+    """A vote of that rank alone met the next one of the others, and ended a healthy job."""
+    job = Job(folder / "touch", 2, "--clip", "--touch", "3:1:1.0", timeout=100)
+    plain = Job(folder / "touch-plain", 2, "--clip", guarded=False)
+    assert job.code == 0 and job.said == [], job.err
+    assert job.ranks == plain.ranks and [left["not_covered"] for left in job.python()] == [[], []]
+
+
+def test_ranks__one_that_makes_its_gradients_bad_after_the_vote_stops_and_says_so(folder):
+    job = Job(folder / "spoil", 2, "--clip", "--touch", "3:1:nan", "--timeout", "60", timeout=100)
+    assert job.code == 86, job.err
+    assert job.said[0].startswith("firstbad: step 3 is not applied on rank 1: the vote did not complete: gradients were changed "
+                                  "here after the ranks had voted, are not finite"), job.err
+    assert not any("is off from here" in line for line in job.said)
+    assert any(line.startswith("firstbad: step 4 is not applied on rank 0: rank 1 ended (process ") for line in job.said), job.err
+    first = job.why()["first_bad"]
+    assert (first["step"], first["rank"]) == (3, 1)
+
+
+def test_ranks__gradients_that_all_ranks_make_bad_after_the_vote_are_left_out_on_all(folder):
+    job = Job(folder / "spoil-all", 2, "--clip", "--touch", "3:all:nan", env={"FIRSTBAD_LOCATE": "none"}, timeout=100)
+    assert job.code == 0, job.err
+    assert same([job], "parameters", "moments", "updates") and [rank["updates"] for rank in job.ranks] == [4, 4]
+    assert all("nan" not in loss for rank in job.ranks for loss in rank["losses"])
+    assert job.why()["decision"]["unanimous"] and not any("vote did not complete" in line for line in job.said)
+
+
+def test_ranks__a_run_that_only_observes_goes_on_when_one_rank_makes_its_gradients_bad_after_the_vote(folder):
+    job = Job(folder / "spoil-seen", 2, "--clip", "--touch", "4:1:nan", env={"FIRSTBAD_ON_BAD": "observe"}, timeout=100)
+    assert job.code == 0, job.err
+    assert any("changed after the vote" in line for line in job.python()[1]["not_covered"])
+
+
 def test_ranks__below_join_nobody_votes_and_everybody_ends(folder):
     job = Job(folder / "join", 2, "--kind", "join", "--steps", "3")
     assert job.code == 0, job.err

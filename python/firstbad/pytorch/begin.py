@@ -46,6 +46,11 @@ def open_run(session: Any) -> None:
     session.folder = _native.text(lib.fb_run_folder(session.run))
 
 
+def observes(session: Any) -> bool:
+    """Is a bad update to be recorded and let through? The environment wins, as in the library."""
+    return (os.environ.get("FIRSTBAD_ON_BAD") or getattr(session, "settings", {}).get("on_bad") or "skip") == "observe"
+
+
 def first_number() -> int:
     """After a resume the optimizers' own counters say how many updates there were."""
     most = 0

@@ -9,7 +9,7 @@ import torch
 
 from .. import _abi as abi
 from .. import _native
-from . import patch, say, views
+from . import begin, patch, say, views
 from .registry import optimizers as known_optimizers
 from .update import Loss, Update
 
@@ -228,9 +228,50 @@ class Gate:
                 session.coverage.note("gradients changed after an optimizer of the same update had stepped: nothing looked at them")
                 return
             update.expected |= {id(o) for o in optimizers}
-        update.gated = {id(p): (g, g._version) for p, g in zip(parameters, gradients) if g is not None}
+        seen, update.gated = update.gated, {id(p): (g, g._version) for p, g in zip(parameters, gradients) if g is not None}
+        if update.verdict is not None and update.gated_backwards == update.backwards and self._others_voted() \
+                and not self._bad_everywhere(update, [p.grad for p in parameters if _changed(seen, update.gated, p)]):
+            return
+        update.gated_backwards = update.backwards
         self.look_at(update, known.table, gradients)
         self.decide(update)
+
+    def _others_voted(self) -> bool:
+        return bool(self.session.world > 1 and self.session.ranks.agreement == abi.AGREE_VOTE)
+
+    def _bad_everywhere(self, update: Update, gradients: List[Any]) -> bool:
+        """Gradients were changed by the program after the ranks had voted, on this rank at least: do all ranks come to vote once
+        more? A rank that changed nothing does not come, and a vote would wait for it; nor does one whose gradients stayed finite.
+        So a rank for itself looks whether they did, and only where they did not asks in the store of the job who else is here.
+        Where somebody is not, the update was let through elsewhere, and this rank stops. Cost: one read of what was changed."""
+        if self._finite(gradients):
+            return False
+        update.again += 1
+        if self.session.ranks.all_here(f"again/{update.number}/{update.again}"):
+            return True
+        if begin.observes(self.session):
+            self.session.coverage.note("gradients that a rank changed after the vote, and that are not finite: observed, not recorded")
+            return False
+        self.session.ranks.fail_alone("gradients were changed here after the ranks had voted, are not finite, and the others did not "
+                                      "come to vote once more")
+        return True
+
+    @staticmethod
+    def _finite(gradients: List[Any]) -> bool:
+        """For the rare path: one read of all of them, told to nobody."""
+        lib = _native.lib()
+        first = ctypes.c_uint64()
+        for gradient in gradients:
+            view, held = views.one(gradient)
+            if held is None:
+                memory = views.memory_of(gradient)
+                if memory is not None and not bool(torch.isfinite(memory).all()):
+                    return False  # it lies on a device
+                continue
+            _native.call(lib.fb_scan_first, ctypes.byref(view), ctypes.byref(first))
+            if first.value != abi.NO_INDEX:
+                return False
+        return True
 
     def look_at(self, update: Update, table: views.Table, gradients: List[Any]) -> None:
         """Gradients, losses, and if any of them is bad what is known of the batch."""
@@ -348,6 +389,8 @@ class Gate:
         locate = patch.optional("locate", "locate") if self.session.settings.get("locate", True) else None
         if locate is None or self.session.recorder is None or self.session.inside is not None:
             return None  # a forward that did not return cannot be replayed; what it was refused for is known
+        if self.session.world > 1 and self.session.ranks.failure is not None:
+            return None  # a search asks the other ranks at each step
         return locate.incident(self.session, update, verdict)
 
     @patch.guest("locate", False)
@@ -375,6 +418,12 @@ class Gate:
 def _looked_at(update: Update, parameter: Any, gradient: torch.Tensor) -> bool:
     known = update.gated.get(id(parameter))
     return known is not None and known[0] is gradient and known[1] == gradient._version
+
+
+def _changed(before: Dict[int, Tuple[Any, int]], now: Dict[int, Tuple[Any, int]], parameter: Any) -> bool:
+    """Is its gradient another one than was looked at?"""
+    was, is_now = before.get(id(parameter)), now.get(id(parameter))
+    return is_now is not None and (was is None or was[0] is not is_now[0] or was[1] != is_now[1])
 
 
 def _touched(update: Update, optimizer: Any) -> bool:

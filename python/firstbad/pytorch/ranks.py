@@ -33,6 +33,7 @@ from .arming import Rendezvous
 
 RANKS_MAX = 256  # gloo connects every pair of ranks
 LEFT_SECONDS = 2.0  # a vote that takes longer is looked after; ranks may well come minutes late, when they save or compile
+AGAIN_SECONDS = 5.0  # ranks that do the same to their gradients come within moments of one another
 _SAME = ("version", "on_bad", "max_skips", "leave_out", "off", "world")  # of what a rank says: must be equal to vote
 _joins = 0
 _uneven: List[str] = []  # why ranks of this process may take different numbers of updates
@@ -67,6 +68,7 @@ class Ranks:
         self._counted: Any = None
         self._passed = False  # an update was left out here: the others may have gone on without us
         self.failure: Optional[str] = None  # why no vote can complete any more
+        self.alone = ""  # the same, where no other rank is to blame for it
         self.name = ""  # prefix of our keys in the store
         self._store: Any = None
 
@@ -165,6 +167,15 @@ class Ranks:
             self._passed = True
             silent.in_time(lambda: self._store.set(f"{self.name}/passed/{self.rank}", str(self.synced)), silent.ANSWER_SECONDS)
 
+    def all_here(self, what: str) -> bool:
+        """Do all ranks ask this, once and at about the same time? For what a rank alone may have met: no collective is begun."""
+        return self.group is not None and self.failure is None and Rendezvous(
+            self._store, self.rank, self.world, AGAIN_SECONDS).agree(f"{_joins}/{what}", "", lambda _: "all", lambda _: "").text == "all"
+
+    def fail_alone(self, why: str) -> None:
+        """No vote of this rank completes from here on, and no other rank is to blame."""
+        self.failure = self.alone = why
+
     def leave(self, why: str) -> None:
         """This rank votes no more, and the others shall not wait for it: they stop guarding as well, and train on."""
         if self.group is not None:
@@ -185,9 +196,10 @@ class Ranks:
 
     def silence(self) -> str:
         """Who does not answer now, in words; for a vote that failed."""
+        if self.alone:
+            return self.alone
         silence = silent.find(self._store, f"{self.name}/failed", self.rank, self.processes)
-        if silence.ranks:
-            self.failure = silence.text()
+        self.failure = silence.text() if silence.ranks else self.failure
         return silence.text()
 
 
@@ -234,8 +246,7 @@ def _join_entered(original: Any) -> Any:
 @patch.guest("ranks")
 def _no_more_votes() -> None:
     why = "Join: ranks may take different numbers of updates"
-    if why not in _uneven:
-        _uneven.append(why)
+    _uneven[:] = [why]
     session = sys.modules[__package__ + ".session"].current() if __package__ + ".session" in sys.modules else None
     if session is not None and session.ranks is not None and session.ranks.group is not None:
         session.stop(why)
@@ -256,8 +267,7 @@ def is_collective_failure(error: BaseException) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    text = (str(error).splitlines() or [""])[0].partition(" This is typically caused by")[0]
-    return f"{type(error).__name__}: {text}"[:300]
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0].partition(' This is typically caused by')[0]}"[:300]
 
 
 # ---- joining ---------------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ import torch
 from .. import _abi as abi
 from .. import _leaves, _native, checkpoints
 from ..errors import FirstbadError, LibraryError, SaveWithheld
-from . import late, stored, views
+from . import begin, late, stored, views
 from .patch import guest, usable
 from .stored import Part, State
 
@@ -93,7 +93,7 @@ def _before(thing: Any, target: Any, expand: bool = False) -> Optional[_Save]:
     path = _path_of(target)
     judged = [part for part in parts if part.role in _ROLES and not part.constant]
     bad = _gate(session, step, judged) if between else _look(judged)
-    if bad is not None and not _observes(session):
+    if bad is not None and not begin.observes(session):
         raise _withheld(session, step, path, bad)
     odd = stored.first_odd(parts)
     return _Save(path, step, odd.path if odd is not None else "", between and path is not None)
@@ -103,11 +103,6 @@ def _others_would_wait(session: Any) -> bool:
     """Ending this update takes a vote, and a rank that saves alone must not begin one."""
     update = session.update
     return getattr(session, "world", 1) > 1 and update is not None and getattr(update, "proposed", False)
-
-
-def _observes(session: Any) -> bool:
-    asked = os.environ.get("FIRSTBAD_ON_BAD") or getattr(session, "settings", {}).get("on_bad") or "skip"
-    return asked == "observe"
 
 
 def _path_of(target: Any) -> Optional[str]:

@@ -128,4 +128,4 @@ def no_quorum(session: Any, verdict: abi.Verdict) -> None:
         who = session.ranks.silence()
     except Exception as why:  # asking must not hide what happened
         who = f"nobody knows why ({type(why).__name__}: {why})"
-    write(f"firstbad: step {verdict.step} is not applied on rank {session.rank}: the vote did not complete, {who}\n")
+    write(f"firstbad: step {verdict.step} is not applied on rank {session.rank}: the vote did not complete: {who}\n")

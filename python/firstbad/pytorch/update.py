@@ -54,6 +54,8 @@ class Update:
     forward_failed: bool = False
     backwards: int = 0
     gated: Dict[int, Tuple[Any, int]] = dataclasses.field(default_factory=dict)  # id(parameter) -> (gradient, version) as looked at
+    gated_backwards: int = -1  # how many backwards there had been when they were voted on
+    again: int = 0  # how often they were found bad after that vote
     expected: Set[int] = dataclasses.field(default_factory=set)  # ids of optimizers that are to step
     stepped: List[int] = dataclasses.field(default_factory=list)  # ids of optimizers that did, withheld ones included
     stale: Dict[int, Any] = dataclasses.field(default_factory=dict)  # id(param) -> (weak gradient, version) as the update began
