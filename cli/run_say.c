@@ -121,13 +121,6 @@ static void say_finding(const char *label, const fb_report *report, const fb_rec
               first->injected || report->injected_text[0] ? " (injected)" : "");
 }
 
-/* An explanation begins with the operator that it is of, which stands in the line above: "softmax (forward) in h.0.attn: ". */
-static const char *without_place(const char *explanation, const char *op)
-{
-    const char *colon = strstr(explanation, ": ");
-    return op[0] && colon && strncmp(explanation, op, strlen(op)) == 0 ? colon + 2 : explanation;
-}
-
 /* The first clause of the cause, on one line; firstbad why has the rest. */
 static void say_cause(const fb_report *report)
 {
@@ -137,7 +130,7 @@ static void say_cause(const fb_report *report)
     size_t end;
     if (!report->located->cause_told || strcmp(words.name, "unknown") == 0) return;
     (void)snprintf(text, sizeof text, "%s%s: %s", words.name, words.certain ? "" : " (fits best, not proven)",
-                   without_place(words.explanation, report->located->place->file.location.op));
+                   fb_explanation_alone(report, words.explanation));
     for (end = 0; text[end] && text[end] != ';' && !(text[end] == '.' && (text[end + 1] == ' ' || !text[end + 1])); end++) {}
     text[end] = '\0';
     if (end <= ROOM) {

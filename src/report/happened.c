@@ -241,7 +241,8 @@ static void tell_not_known(sentence *out, const fb_report *report)
 static void tell_why(sentence *out, const fb_report *report)
 {
     fb_cause_words words = fb_cause_words_of(report);
-    size_t n = strlen(words.explanation), at;
+    const char *told = fb_explanation_alone(report, words.explanation);
+    size_t n = strlen(told), at;
     if (report->first == UINT64_MAX && !report->drift[0]) return;
     if (strcmp(words.name, "undecidable") == 0) {
         tell_not_known(out, report);
@@ -252,8 +253,8 @@ static void tell_why(sentence *out, const fb_report *report)
     if (n == 0 || n + 60 > sizeof out->text) return;
     if (!words.certain) add(out, "What fits best, and is not proven: ");
     at = out->used;
-    add(out, "%s%s", words.explanation, words.explanation[n - 1] == '.' ? "" : ".");
-    if (words.certain && begins_with_a_word(words.explanation)) out->text[at] = (char)toupper((unsigned char)out->text[at]);
+    add(out, "%s%s", told, told[n - 1] == '.' ? "" : ".");
+    if (words.certain && begins_with_a_word(told)) out->text[at] = (char)toupper((unsigned char)out->text[at]);
 }
 
 /* ---- what was decided -------------------------------------------------------------------------------------------------------- */

@@ -357,6 +357,14 @@ fb_cause_words fb_cause_words_of(const fb_report *report)
     return words;
 }
 
+const char *fb_explanation_alone(const fb_report *report, const char *explanation)
+{
+    const fb_located *located = report->located;
+    const char *op = located && located->place && located->found == FB_LOCATED_OPERATOR ? located->place->file.location.op : "";
+    const char *colon = strstr(explanation, ": ");
+    return op[0] && colon && strncmp(explanation, op, strlen(op)) == 0 ? colon + 2 : explanation;
+}
+
 /* One value of the batch is bad, and its tensor has a row for each sample: the index of that sample; UINT64_MAX where it is not
    known. What is merely suspect (NaN in a field) has gone through no such check: other rows may hold it as well. */
 static uint64_t sample_of_one(const fb_report *report)

@@ -48,6 +48,9 @@ void fb_why_smallest(const fb_report *report, fb_phrase *phrase);
 /* What is kept for a replay; nothing when there is no bundle. */
 void fb_why_bundle(const fb_report *report, fb_phrase *phrase);
 
+/* The explanation of a cause without the place that it begins with, "softmax (forward) in h.0.attn: ", where that was just told. */
+const char *fb_explanation_alone(const fb_report *report, const char *explanation);
+
 /* The cause as it is to be told; text is never NULL. certain 0: it fits best and is not proven. */
 typedef struct fb_cause_words {
     const char *name, *explanation, *witness, *fix, *verify;
