@@ -246,3 +246,59 @@ def test_odd__a_loss_that_reads_a_parameter_and_what_was_detached_from_it_is_rep
     located, = watched.folder.glob("*/cases/*/locate.json")
     found = json.loads(located.read_text())
     assert (found["found"], found["location"]["node"]) == ("operator", "SqrtBackward0")
+
+
+class _Divides(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        return made / 0 if function is nn.functional.linear else made
+
+
+@pytest.mark.parametrize("kind", ["hook", "saved", "mode"])
+def test_odd__what_a_replay_would_not_have_is_no_event_that_went_away(watched, monkeypatch, kind):
+    """A hook on an activation, hooks around saved tensors, a mode around the forward: each makes the bad number here."""
+    monkeypatch.setenv("FIRSTBAD_LOCATE", "all")
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for update in range(4):
+        optimizer.zero_grad()
+        x = torch.randn(8, 4)
+        if update == 3 and kind == "saved":
+            with torch.autograd.graph.saved_tensors_hooks(lambda t: t / 0, lambda t: t):
+                out = model(x)
+        elif update == 3 and kind == "mode":
+            with _Divides():
+                out = model(x)
+        else:
+            out = model(x)
+        if update == 3 and kind == "hook":
+            out.register_hook(lambda gradient: gradient / 0)
+        out.square().mean().backward()
+        optimizer.step()
+    assert watched.session.skips == 1
+    located, = watched.folder.glob("*/cases/*/locate.json")
+    assert json.loads(located.read_text())["found"] not in ("not_reproduced", "operator")
+
+
+def test_odd__hooks_of_torchs_own_and_within_modules_are_replayed(watched):
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, x):
+            out = self.inner(x)
+            out.register_hook(lambda gradient: gradient * 2)
+            return out
+
+    model = Own()
+    model.inner[0].weight.register_hook(lambda gradient: gradient * 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        with torch.autograd.graph.save_on_cpu():
+            loss = model(torch.randn(8, 4)).square().mean()
+        torch.utils.checkpoint.checkpoint(model, torch.randn(8, 4), use_reentrant=False).square().mean().backward()
+        loss.backward()
+        assert not problems(watched)
+        optimizer.step()
+        optimizer.zero_grad()

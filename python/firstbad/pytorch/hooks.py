@@ -35,6 +35,7 @@ def install() -> None:
     patches.keep(register_optimizer_step_post_hook(_after_step))
     patches.wrap_everywhere(torch.autograd, "backward", _backward)
     patches.wrap_everywhere(torch.autograd, "grad", _grad)
+    patches.wrap(torch.Tensor, "register_hook", _register_hook)
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         patches.wrap_everywhere(torch.nn.utils.clip_grad, name, _clip)
     scaler_hooks.install(patches)
@@ -139,6 +140,21 @@ def _grad_exit(session: Any, results: Any) -> None:
     session.recorder.grad_exit(results)
     if session.update is not None:
         session.update.calls.led_to(results)
+
+
+def _register_hook(original: Any) -> Any:
+    def register_hook(self: Any, hook: Any) -> Any:
+        _hooked(self)
+        return original(self, hook)
+
+    return register_hook
+
+
+@patch.guest("tail")
+def _hooked(tensor: Any) -> None:
+    session = sessions.current()
+    if session is not None and session.recorder is not None and session.inside is None and session.mine():
+        session.recorder.hooked(tensor)
 
 
 # ---- clipping --------------------------------------------------------------------------------------------------------------------

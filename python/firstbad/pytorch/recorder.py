@@ -11,6 +11,7 @@ import threading
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from . import loader, randomness, source, trees
@@ -44,6 +45,22 @@ def _swapped(module: Any) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+_saved_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+
+
+def _around() -> str:
+    """What the program has put around a call that changes what it computes, and that a replay does not have; "": nothing. What
+    torch itself puts there, to keep activations elsewhere say, changes no number."""
+    hooks = _saved_hooks(False) if _saved_hooks is not None else None
+    if hooks is not None and not (getattr(hooks[0], "__module__", None) or "").startswith("torch."):
+        return "saved_tensors_hooks of the program"
+    for what, stack in (("function", _get_current_function_mode_stack()), ("dispatch", _get_current_dispatch_mode_stack())):
+        for kind in map(type, stack):
+            if not kind.__module__.startswith(("torch.", "firstbad.")):
+                return f"a {what} mode of its own ({kind.__name__})"
+    return ""
 
 
 class Recorder:
@@ -129,6 +146,9 @@ class Recorder:
         module = plain_module(root)
         if _swapped(module):
             self._problem("the module ran with parameters that are not its own (functional_call)")
+        around = _around()
+        if around:
+            self._problem(f"the program ran a module within {around}")
         training = tuple(m.training for m in module.modules()) if isinstance(module, torch.nn.Module) and not self.steps else ()
         self.call = RootCall(root, name, trees.rebuild(tuple(args), refer), trees.rebuild(dict(kwargs), refer), self.micro, rng,
                              autocast_now(), torch.is_grad_enabled(), training, source.caller(), paths=values)
@@ -208,6 +228,11 @@ class Recorder:
         if self.steps and isinstance(self.steps[-1], InnerGrad):
             self.steps[-1].results = [None if t is None else self.values.made(t, t.requires_grad) for t in results]
         self.resume()
+
+    def hooked(self, tensor: torch.Tensor) -> None:
+        """The program put a hook on this one. On what a replay makes anew it is not."""
+        if not isinstance(tensor, torch.nn.Parameter) and self.values.find(tensor) is not None:
+            self._problem("the program has a hook on a tensor outside of its modules")
 
     def pause(self) -> None:
         """Operators from here on are not part of the program. Costs nothing where nothing is recorded."""
