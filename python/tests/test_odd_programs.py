@@ -231,7 +231,8 @@ def test_odd__a_part_that_has_no_memory_yet_does_not_end_the_search(watched, mon
     assert json.loads(located.read_text())["found"] == "operator"
 
 
-@pytest.mark.parametrize("apart", [lambda p: p.detach(), lambda p: p.data.clone(), lambda p: p.detach().view(-1).clone().view_as(p)])
+@pytest.mark.parametrize("apart", [
+    lambda p: p.detach(), lambda p: p.data.clone(), lambda p: p.detach().view(-1).clone().view_as(p)])
 def test_odd__a_loss_that_reads_a_parameter_and_what_was_detached_from_it_is_replayed(watched, monkeypatch, apart):
     monkeypatch.setenv("FIRSTBAD_LOCATE", "all")
     model = net()
@@ -302,3 +303,22 @@ def test_odd__hooks_of_torchs_own_and_within_modules_are_replayed(watched):
         assert not problems(watched)
         optimizer.step()
         optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_odd__rows_of_several_lengths_are_a_batch_as_others_are(watched, monkeypatch, graph):
+    monkeypatch.setenv("FIRSTBAD_LOCATE", "all")
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for update in range(4):
+        optimizer.zero_grad()
+        rows = [torch.randn(n, 4) for n in (2, 3)]
+        if update == 3:
+            rows[1][0, 0] = NAN
+        loss = model(torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=graph)).values().square().mean()
+        loss.backward()
+        optimizer.step()
+    assert watched.session.skips == 1
+    assert watched.first_bad()
+    if not graph:  # what gradients are computed for is no batch
+        assert "input" in json.dumps(watched.first_bad())

@@ -124,6 +124,11 @@ def fields_of(root: Any, args: Sequence[Any], kwargs: Dict[str, Any], micro: int
             if id(tensor) in seen or tensor.requires_grad or isinstance(tensor, torch.nn.Parameter):
                 continue
             seen.add(id(tensor))
+            if tensor.is_nested:  # its shape is made of symbols: the rows behind one another are looked at
+                if tensor.layout != torch.jagged:
+                    continue
+                with torch.no_grad(), torch.utils._python_dispatch._disable_current_modes():
+                    tensor = tensor.values()
             yield Field(path, role_of(path, tensor), tensor, micro, _version(tensor))
 
 

@@ -36,14 +36,11 @@ class Writer:
         """A tensor. One that does not fit, or has no form in the file, is left out."""
         data = tensor.detach()
         data = data.to_local() if hasattr(data, "to_local") else data
-        if data.is_meta:
+        if data.is_meta or data.is_nested or data.layout != torch.strided or data.dtype not in DTYPES or data.dim() > abi.DIMS_MAX:
             self.complete = False
             return
         data = data.contiguous().cpu()
         shape = (ctypes.c_int64 * max(data.dim(), 1))(*data.shape)
-        if data.dtype not in DTYPES or data.layout != torch.strided or data.dim() > abi.DIMS_MAX:
-            self.complete = False
-            return
         err = abi.Error()
         status = self.lib.fb_bundle_put(self.handle, part, name.encode(), DTYPES[data.dtype], data.dim(), shape,
                                         data.data_ptr() if data.numel() else None, ctypes.byref(err))
