@@ -700,6 +700,14 @@ FB_API fb_status fb_step_end(fb_run *run, const fb_step_result *result, fb_error
  */
 FB_API fb_status fb_step_abandon(fb_run *run, fb_error *err);
 
+/**
+ * Take the begin of a step back: no update came of it, as when one rank alone ran a backward to draw a map of its gradients, and
+ * cleared them. No record is written, what was found in it counts for nothing, and no vote hears of it, so unlike fb_step_abandon a
+ * rank may call it alone; it begins the same number again. Not for an update that was tried and failed: that is to be recorded.
+ * Errors: FB_E_ORDER (no step is open, or a ballot of it was given out).
+ */
+FB_API fb_status fb_step_forget(fb_run *run, fb_error *err);
+
 /* ---- checkpoints ------------------------------------------------------------------------------------------------------------ */
 
 /*

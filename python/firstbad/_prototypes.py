@@ -57,6 +57,7 @@ PROTOTYPES: Dict[str, Tuple[Any, Tuple[Any, ...]]] = {
     "fb_step_apply": (c_int32, (_run, _err)),
     "fb_step_end": (c_int32, (_run, POINTER(abi.StepResult), _err)),
     "fb_step_abandon": (c_int32, (_run, _err)),
+    "fb_step_forget": (c_int32, (_run, _err)),
     "fb_run_checkpoint": (c_int32, (_run, c_char_p, c_int64, POINTER(c_int32), _err)),
     "fb_run_checkpoint_begin": (c_int32, (_run, c_char_p, c_int64, _err)),
     "fb_run_checkpoint_verify": (c_int32, (_run, c_char_p, c_int64, _err)),

@@ -4,7 +4,7 @@
 
 Each rank writes rank-R.json: digests of what it ended with. `--bad STEP:RANK:WHAT[:MICRO]` makes that rank's batch or loss go
 wrong, `--die STEP:RANK:HOW` that rank itself, `--touch STEP:RANK:FACTOR` multiplies its gradients (RANK all: on all ranks) after
-they were clipped.
+they were clipped. `--leave` leaves out by itself what is bad, on all ranks; `--look STEP:RANK` runs a backward of no update.
 """
 import argparse
 import contextlib
@@ -105,6 +105,10 @@ def train(args):
             from torch.distributed.algorithms.join import Join
             stack.enter_context(Join([model]))
         for step in range(begin, args.steps + (rank if args.kind == "join" else 0)):
+            if args.look == f"{step}:{rank}":  # what does the model look at? One rank draws it, on its own
+                image = torch.ones(2, 8, requires_grad=True)
+                model.module.eval()(image).sum().backward()
+                model.module.train()
             optimizer.zero_grad()
             for micro in range(args.micro):
                 x, y = torch.randn(5, 8, generator=stream), torch.randn(5, 4, generator=stream)
@@ -123,6 +127,11 @@ def train(args):
                 if here and bad[2] == "continue":
                     break
             losses.append(loss.item())
+            if args.leave:
+                finite = torch.isfinite(torch.stack([p.grad.sum() for p in model.parameters()])).all().int()
+                dist.all_reduce(finite, op=dist.ReduceOp.MIN)
+                if not finite:
+                    continue
             if bad and bad[2] == "continue" and (step, rank) == (int(bad[0]), int(bad[1])):
                 continue  # this rank leaves its optimizer out, and tells nobody
             if args.kind == "manual":
@@ -154,9 +163,9 @@ def main():
     parser.add_argument("--kind", default="ddp")
     for name, default in (("--steps", 5), ("--micro", 1), ("--timeout", 1800), ("--late", -1), ("--late-seconds", 0)):
         parser.add_argument(name, type=int, default=default)
-    for name in ("--bad", "--die", "--checkpoint", "--touch"):
+    for name in ("--bad", "--die", "--checkpoint", "--touch", "--look"):
         parser.add_argument(name, default="")
-    for name in ("--bucket-view", "--find-unused", "--static", "--no-sync", "--clip", "--fused"):
+    for name in ("--bucket-view", "--find-unused", "--static", "--no-sync", "--clip", "--fused", "--leave"):
         parser.add_argument(name, action="store_true")
     train(parser.parse_args())
 

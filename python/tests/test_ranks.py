@@ -331,6 +331,22 @@ def test_ranks__a_run_that_only_observes_goes_on_when_one_rank_makes_its_gradien
     assert any("changed after the vote" in line for line in job.python()[1]["not_covered"])
 
 
+def test_ranks__a_backward_of_one_rank_that_is_no_update_is_heard_of_by_no_vote(folder):
+    """A map of gradients, drawn by one rank: it gave a step up alone, and the next vote halted a healthy job."""
+    job = Job(folder / "look", 2, "--look", "3:0", timeout=100)
+    plain = Job(folder / "look-plain", 2, "--look", "3:0", guarded=False)
+    assert job.code == 0 and job.said == [], job.err
+    assert job.ranks == plain.ranks and job.why()["status"] == "clean"
+
+
+def test_ranks__what_all_ranks_leave_out_by_themselves_was_not_applied(folder):
+    """The local gradient that was bad is none of the update that came in its place, under the same number."""
+    job = Job(folder / "leave", 2, "--leave", "--bad", "3:1:gradient", timeout=100)
+    plain = Job(folder / "leave-plain", 2, "--leave", "--bad", "3:1:gradient", guarded=False)
+    assert job.code == 0 and job.said == [], job.err
+    assert job.ranks == plain.ranks and job.why()["first_bad"] is None
+
+
 def test_ranks__below_join_nobody_votes_and_everybody_ends(folder):
     job = Job(folder / "join", 2, "--kind", "join", "--steps", "3")
     assert job.code == 0, job.err

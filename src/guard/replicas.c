@@ -16,6 +16,7 @@ static int is_due(const struct fb_run *run)
 void fb_replicas_take(struct fb_run *run)
 {
     int due = is_due(run);
+    run->step.replicas_asked = run->replicas_due;
     run->replicas_due = 0;
     if (!due) return;
     fb_proof_digest(run, FB_ROLE_PARAMETER, &run->step.replicas);

@@ -53,6 +53,8 @@ typedef struct fb_step_state {
     int frozen;                             /* the first-bad record of this step's case is in set-aside space */
     uint32_t deciding_boundaries;           /* FB_AGREE_NORM: those of what may decide */
     fb_rec_finding deciding;                /* and the first of it */
+    int carried;                            /* the late finding of an earlier step was told again at the begin of this one */
+    int replicas_asked;                     /* run->replicas_due, as it was at the begin */
     int has_replicas;                       /* the first vote of this step compares the parameters over the ranks */
     fb_rec_proof replicas;                  /* this rank's, on entry */
     fb_rec_step rec;                        /* L1 as it grows */

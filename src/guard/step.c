@@ -100,6 +100,7 @@ static void carry_late_finding(struct fb_run *run)
     fb_finding finding;
     if (!run->late_pending) return;
     run->late_pending = 0;
+    run->step.carried = 1;
     if (run->findings_count) return;
     memset(&finding, 0, sizeof finding);
     finding.size = (uint32_t)sizeof finding;
@@ -487,4 +488,28 @@ static fb_status abandon(struct fb_run *run, fb_error *err)
 fb_status fb_step_abandon(struct fb_run *run, fb_error *err)
 {
     return fb_run_misuse(run, abandon(run, err), err);
+}
+
+/* Only what the begin took is given back: nothing was voted on, so neither the gate nor the other ranks know of this step. */
+static fb_status forget(struct fb_run *run, fb_error *err)
+{
+    int64_t begun = fb_run_now(run);
+    fb_status status = fb_run_in_step(run, "forget step", err);
+    if (status != FB_OK) return status;
+    if (run->step.ballot_out || run->step.votes) {
+        return fb_fail(err, FB_E_ORDER, "forget step %lld: its ballot was given out; call fb_step_abandon",
+                       (long long)run->step.rec.step);
+    }
+    fb_gate_end(&run->gate);
+    run->findings_count = run->findings_cut = 0;
+    run->replicas_due = run->step.replicas_asked;
+    run->late_pending = run->step.carried;
+    run->step.open = 0;
+    fb_run_spent(run, begun);
+    return FB_OK;
+}
+
+fb_status fb_step_forget(struct fb_run *run, fb_error *err)
+{
+    return fb_run_misuse(run, forget(run, err), err);
 }

@@ -633,6 +633,47 @@ static void test_guard__a_step_given_up_changes_nothing_and_the_next_one_runs(vo
     world_close(&w);
 }
 
+/* A rank may begin a step that comes to nothing, alone, with something bad in it: the next vote is as if it had not. */
+static void test_guard__a_step_forgotten_by_one_rank_alone_is_heard_of_by_nobody(void **state)
+{
+    world w;
+    fb_rec_step steps[8];
+    fb_step begin = FB_STEP_INIT;
+    fb_finding finding;
+    int64_t words[4];
+    fb_error err;
+    (void)state;
+    memset(&finding, 0, sizeof finding);
+    finding.size = sizeof finding;
+    finding.stats.size = sizeof finding.stats;
+    world_init(&w, 2);
+    w.config.replicated = 1;
+    world_open(&w);
+    for (int step = 0; step < 3; step++) {
+        begin.step = step;
+        assert_int_equal(fb_step_begin(w.rank[1].run, &begin, &err), FB_OK);
+        finding.site = w.rank[1].loss_site;
+        finding.boundary = FB_LOSS;
+        finding.kind = FB_KIND_NAN;
+        finding.count = 1;
+        assert_int_equal(fb_step_report(w.rank[1].run, &finding, 1, &err), FB_OK);
+        assert_int_equal(fb_step_forget(w.rank[1].run, &err), FB_OK);
+        assert_int_equal(world_step(&w, step, NULL, NULL), FB_PROCEED);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(read_steps(&w, rank, steps, 8), 3);
+        for (int i = 0; i < 3; i++) assert_int_equal(steps[i].flags & (FB_STEP_APPLIED | FB_STEP_ABANDONED), FB_STEP_APPLIED);
+        /* The replicas were compared in the first step, by both. */
+        assert_int_equal(steps[0].flags & FB_STEP_REPLICAS, FB_STEP_REPLICAS);
+    }
+    assert_int_equal(fb_step_forget(w.rank[0].run, &err), FB_E_ORDER);
+    begin.step = 3;
+    assert_int_equal(fb_step_begin(w.rank[0].run, &begin, &err), FB_OK);
+    assert_int_equal(fb_step_ballot(w.rank[0].run, words, &err), FB_OK);
+    assert_int_equal(fb_step_forget(w.rank[0].run, &err), FB_E_ORDER);
+    world_close(&w);
+}
+
 static void test_guard__a_learning_rate_that_is_not_finite_halts_before_the_update(void **state)
 {
     world w;
@@ -684,6 +725,7 @@ int main(void)
         cmocka_unit_test(test_guard__unscale_by_one_writes_nothing),
         cmocka_unit_test(test_guard__a_learning_rate_that_is_not_finite_halts_before_the_update),
         cmocka_unit_test(test_guard__a_step_given_up_changes_nothing_and_the_next_one_runs),
+        cmocka_unit_test(test_guard__a_step_forgotten_by_one_rank_alone_is_heard_of_by_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,6 +123,15 @@ def end_step(session: Any, update: Update) -> None:
     update.open = False
 
 
+def give_up(session: Any, update: Update) -> None:
+    """The step that is open ends without an update. Where ranks vote, one alone may have begun it, to look at something, and the
+    others are not to hear of it; what it found was no update's."""
+    lib = _native.lib()
+    alone = session.world > 1 and update.verdict is None
+    _native.call(lib.fb_step_forget if alone else lib.fb_step_abandon, session.run)
+    update.open = False
+
+
 def result_of(update: Update) -> abi.StepResult:
     """What is known of an update as it ends. The loss is that of its last backward."""
     result = abi.StepResult.new()

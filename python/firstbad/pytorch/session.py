@@ -453,7 +453,7 @@ class Session:
             self.coverage.note(why)
         self.parts.passed(update)
         if update.open and not update.applied:
-            _native.call(_native.lib().fb_step_abandon, self.run)
+            begin.give_up(self, update)
         elif update.open:
             self.update = update
             self.end_update()
@@ -478,8 +478,7 @@ class Session:
         """Give the step up towards the library, and begin it again at the next need: between the two, sites may be added."""
         update = self.update
         if update is not None and update.open and update.verdict is None:
-            _native.call(_native.lib().fb_step_abandon, self.run)
-            update.open = False
+            begin.give_up(self, update)
             for loss in update.losses:
                 loss.told = False
 
