@@ -322,3 +322,25 @@ def test_odd__rows_of_several_lengths_are_a_batch_as_others_are(watched, monkeyp
     assert watched.first_bad()
     if not graph:  # what gradients are computed for is no batch
         assert "input" in json.dumps(watched.first_bad())
+
+
+@pytest.mark.parametrize("kind", ["step", "sequential", "plateau"])
+def test_odd__a_schedule_that_was_made_in_mid_run_is_held_with_its_update(watched, kind):
+    from torch.optim import lr_scheduler
+
+    model = net()
+    for phase in range(2):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule = {"step": lambda o: lr_scheduler.StepLR(o, 2),
+                    "sequential": lambda o: lr_scheduler.SequentialLR(
+                        o, [lr_scheduler.ConstantLR(o), lr_scheduler.ExponentialLR(o, 0.9)], [2]),
+                    "plateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=1)}[kind](optimizer)
+        for update in range(6):
+            x = torch.randn(8, 4)
+            x[0, 0] = NAN if update == 3 else 0
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            schedule.step(*[1.0] if kind == "plateau" else [])
+            assert schedule.last_epoch == (update + 1 if update < 3 else update), (phase, update)
+    assert watched.session.skips == 2

@@ -28,8 +28,24 @@ class Schedules:
         for kind in dict.fromkeys(kinds + [base, plateau]):
             if "step" in kind.__dict__:
                 patches.wrap(kind, "step", self._step)
+            if "__init__" in kind.__dict__:
+                patches.wrap(kind, "__init__", self._made)
         patches.wrap(base, "_initial_step", self._initial)
         patches.wrap(swa_utils.AveragedModel, "update_parameters", self._average)
+
+    def _made(self, original: Any) -> Any:
+        def __init__(this: Any, *args: Any, **kwargs: Any) -> None:
+            self._note(this)
+            original(this, *args, **kwargs)
+
+        return __init__
+
+    @patch.guest("schedules")
+    def _note(self, schedule: Any) -> None:
+        """Made now: of the updates so far it has missed none."""
+        session = sessions.current()
+        if session is not None and session.mine():
+            self._counts[id(schedule)] = (weakref.ref(schedule), _ended(session), 0)
 
     def _initial(self, original: Any) -> Any:
         def _initial_step(this: Any, *args: Any, **kwargs: Any) -> Any:
@@ -60,7 +76,7 @@ class Schedules:
         session = sessions.current()
         if session is None or not session.mine():
             return False
-        ended = session.updates + int(session.update is not None and session.update.verdict is not None)
+        ended = _ended(session)
         known = self._counts.get(id(schedule))
         if known is None or known[0]() is not schedule:
             # Made before the first update: it has had as many chances to step as there were updates.
@@ -77,6 +93,11 @@ class Schedules:
             return original(this, *args, **kwargs)
 
         return update_parameters
+
+
+def _ended(session: Any) -> int:
+    """Updates that were decided on."""
+    return int(session.updates) + int(session.update is not None and session.update.verdict is not None)
 
 
 def _last_withheld(session: Any) -> bool:
