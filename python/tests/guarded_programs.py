@@ -545,7 +545,12 @@ PROGRAMS = [sgd, sgd_zeroed, adamw_loop, adamw_foreach, adamw_fused, adagrad, rm
             gpt_fused, gpt_evaluated, checkpointed, compiled, compiled_module, compiled_later, compiled_step,
             compiled_whole, by_hand, scaled, scaled_implicit, scaled_fused,
             scaled_overflow, lbfgs, closure_adam, gan, two_optimizers, averaged, penalty, functional, complex_weights, copied]
-BY_NAME = {program.__name__: program for program in PROGRAMS}
+# What older torches do not have on the CPU.
+NEWER = {"scaled": (2, 3), "scaled_implicit": (2, 3), "scaled_overflow": (2, 3), "scaled_fused": (2, 4), "adamw_fused": (2, 4),
+         "gpt_fused": (2, 4), "adafactor": (2, 5), "compiled": (2, 4), "compiled_module": (2, 4),
+         "compiled_later": (2, 4), "compiled_step": (2, 4), "compiled_whole": (2, 4)}
+TORCH = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+BY_NAME = {program.__name__: program for program in PROGRAMS if TORCH >= NEWER.get(program.__name__, (0, 0))}
 
 
 # ---- how they are run ------------------------------------------------------------------------------------------------------------

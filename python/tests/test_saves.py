@@ -329,6 +329,8 @@ def test_saves__a_folder_of_the_trainer_is_one_checkpoint(tmp_path: Any, monkeyp
 
 def test_saves__distributed_checkpoints_are_one_folder_and_gated(job: Job, tmp_path: Any) -> None:
     dcp = pytest.importorskip("torch.distributed.checkpoint")
+    if not hasattr(dcp, "async_save"):
+        pytest.skip("before 2.3 a save without ranks is another call")
     folder = tmp_path / "dcp-step-2"
     dcp.save({"model": job.model.state_dict()}, checkpoint_id=str(folder))
     assert [one.path for one in saves._pending] == [str(folder)]
@@ -343,6 +345,8 @@ def test_saves__an_asynchronous_save_is_registered_when_it_is_done(job: Job, tmp
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
 
+    if not hasattr(dcp, "async_save"):
+        pytest.skip("torch has it from 2.3 on")
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         future = dcp.async_save({"model": job.model.state_dict()}, checkpoint_id=str(tmp_path / "step-2"))

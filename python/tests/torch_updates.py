@@ -2,7 +2,7 @@
 import torch
 
 from firstbad import _abi as abi
-from firstbad.pytorch import locate, locator, recorder, replay, trees
+from firstbad.pytorch import locate, locator, program, recorder, replay, trees
 
 
 def recorded(roots, step, optimizer=None, session=None, before=None):
@@ -80,7 +80,7 @@ def everything(*modules):
 
     import numpy
     found = {"torch": bits(torch.get_rng_state()), "python": random.getstate(), "numpy": str(numpy.random.get_state()),
-             "deterministic": torch.are_deterministic_algorithms_enabled(), "autocast": torch.is_autocast_enabled("cpu")}
+             "deterministic": torch.are_deterministic_algorithms_enabled(), "autocast": program.autocast_now()}
     for i, root in enumerate(modules):
         for name, t in list(root.named_parameters()) + list(root.named_buffers()):
             found[i, name] = id(t), t._version, bits(t), t.requires_grad

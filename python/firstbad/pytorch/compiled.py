@@ -7,7 +7,8 @@ from typing import Any, List, Optional
 
 import torch
 
-from . import patch, roots, session as sessions, untouched
+from . import begin, patch, roots, session as sessions, untouched
+from .since import COMPILES, is_compiling
 
 
 def torch_compile(original: Any) -> Any:
@@ -32,7 +33,7 @@ _whole = False  # compiled code that must be one graph runs: our hooks in it do 
 
 def passing() -> bool:
     """Within a graph that must stay whole. torch.compile sees a constant here."""
-    return torch.compiler.is_compiling() and _whole
+    return is_compiling() and _whole
 
 
 def _compiled_function(made: Any, target: Any, whole: bool) -> Any:
@@ -45,7 +46,7 @@ def _compiled_function(made: Any, target: Any, whole: bool) -> Any:
 
     @functools.wraps(made)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return made(*args, **kwargs)
         global _whole
         held = _pause()
@@ -97,7 +98,7 @@ def _pause() -> Any:
     session = sessions.current()
     if session is None or session.dead or session.recorder is None or session.inside is not None or untouched.replaying():
         return None
-    if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+    if not torch.is_grad_enabled() or is_compiling():
         return None
     session.recorder.pause()
     return session
@@ -113,6 +114,10 @@ def _resume(session: Any) -> None:
 def _note_compile(target: Any) -> None:
     """No global hook from here on, and none of ours inside of what is compiled."""
     roots.never_again()
+    if not COMPILES:
+        why = f"a program that uses torch.compile is guarded from torch 2.4 on, and this is {torch.__version__}"
+        begin.note(error=why)
+        raise RuntimeError(why)  # the session is off from here, and says so
     patch.beside_compiler()
     for module in roots.rooted(target):
         roots.unroot(module)

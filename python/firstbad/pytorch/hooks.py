@@ -12,6 +12,7 @@ from . import compiled, patch, roots, scaler_hooks, session as sessions, untouch
 from .patch import Patches
 from .registry import optimizers as known_optimizers
 from .schedule import Schedules
+from .since import is_compiling
 
 _patches: Optional[Patches] = None
 schedules = Schedules()
@@ -107,7 +108,7 @@ def _backward_exit(session: Any, failed: bool) -> None:
 
 def _grad(original: Any) -> Any:
     def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # torch.compile knows this function
+        if is_compiling():  # torch.compile knows this function
             return original(outputs, inputs, grad_outputs, *args, **kwargs)
         session = _grad_enter(outputs, inputs, grad_outputs, args, kwargs)
         if session is None:

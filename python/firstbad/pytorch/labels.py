@@ -12,6 +12,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 
+from .since import is_compiling
+
 SEEN_MAX = 1024  # calls of one update; a program with more has its last ones
 
 
@@ -90,7 +92,7 @@ _is_wrapped = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", None) 
 
 def plain(tensor: Any) -> bool:
     """A tensor whose numbers can be had: no tracing, no transform of functorch."""
-    if type(tensor) is not torch.Tensor or torch.compiler.is_compiling():
+    if type(tensor) is not torch.Tensor or is_compiling():
         return False
     return _is_wrapped is None or not _is_wrapped(tensor)
 

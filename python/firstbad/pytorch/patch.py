@@ -46,14 +46,14 @@ def beside_compiler() -> None:
     if _compiled:
         return
     import torch
-    from torch._dynamo import trace_rules
+    from torch._dynamo import trace_rules as rules
 
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for folder, _, files in os.walk(here):
         for name in files:
             if name.endswith(".py") and not (folder.endswith("pytorch") and name in TRACEABLE):
-                trace_rules.SKIP_DIRS.append(os.path.join(folder, name))
-    trace_rules._recompile_re()
+                rules.SKIP_DIRS.append(os.path.join(folder, name))
+    rules._recompile_re()
     _eval_frame = torch._C._dynamo.eval_frame.set_eval_frame
     _compiled = True
 

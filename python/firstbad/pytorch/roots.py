@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from . import patch, session as sessions, untouched
+from .since import is_compiling
 
 SEARCH_UPDATES = 3  # updates in which every module call is looked at for roots
 
@@ -51,7 +52,7 @@ def transformed() -> bool:
 def training_call() -> bool:
     """Grad mode, outside backward (a recomputation is no forward), outside replays, tracing and transforms."""
     return torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1 and not untouched.replaying() \
-        and not torch.compiler.is_compiling() and not torch.jit.is_scripting() and torch._C._get_tracing_state() is None \
+        and not is_compiling() and not torch.jit.is_scripting() and torch._C._get_tracing_state() is None \
         and not transformed()
 
 

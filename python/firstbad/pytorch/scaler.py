@@ -13,6 +13,7 @@ import torch
 from .. import _abi as abi
 from . import patch
 from .registry import scalers as known_scalers
+from .since import OptState
 from .update import Update
 
 
@@ -78,8 +79,6 @@ class Scalers:
 
     def withhold(self, scaler: Any, optimizer: Any) -> bool:
         """Leave the scaler as after a skip of its own. False: it is misused (stepped twice), and shall say so itself."""
-        from torch.amp.grad_scaler import OptState
-
         kept = scaler._per_optimizer_states[id(optimizer)]
         if kept["stage"] is OptState.STEPPED or scaler._scale is None:
             return False
@@ -131,8 +130,6 @@ class Scalers:
 
     def any_unscaled(self) -> bool:
         """Has any scaler in use unscaled gradients of this update already?"""
-        from torch.amp.grad_scaler import OptState
-
         return any(kept["stage"] is not OptState.READY for scaler in known_scalers.alive() if getattr(scaler, "_enabled", False)
                    for kept in scaler._per_optimizer_states.values())
 

@@ -7,6 +7,7 @@ import torch
 
 from . import patch, session as sessions
 from .registry import scalers as known_scalers
+from .since import GradScaler
 
 _patches: Any = None
 
@@ -15,7 +16,7 @@ def install(patches: Any) -> None:
     """Wrap torch's scaler; subclasses are wrapped as the first of them is made."""
     global _patches
     _patches = patches
-    _wrap_scaler(torch.amp.GradScaler)
+    _wrap_scaler(GradScaler)
 
 
 def _wrap_scaler(kind: Any) -> None:
@@ -31,7 +32,7 @@ def _scaler_made(original: Any) -> Any:
         original(self, *args, **kwargs)
         known_scalers.add(self)
         for kind in type(self).__mro__:
-            if kind is not object and issubclass(kind, torch.amp.GradScaler):
+            if kind is not object and issubclass(kind, GradScaler):
                 _wrap_scaler(kind)
 
     return __init__
