@@ -62,6 +62,7 @@ static fb_report *load(run_job *job, const fb_os *os, int32_t attempt)
     (void)snprintf(target.folder, sizeof target.folder, "%s", job->folder);
     target.attempt = attempt;
     target.step = -1;
+    target.ended = !job->joined; /* of a launch on several nodes only the own part */
     return fb_report_load_target(os, &target, &report, &job->why) == FB_OK ? report : NULL;
 }
 

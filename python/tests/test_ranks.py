@@ -270,9 +270,17 @@ def told(job):
 def test_ranks__a_killed_rank_is_named_at_once_and_in_why(folder):
     job = Job(folder / "kill", 4, "--die", "2:1:kill", "--steps", "4")
     assert job.code == 1
-    named = [line for line in job.said if "rank 1 ended (process " in line]
+    named = [line for line in job.said if "rank 1 ended (process " in line and not line.startswith("firstbad: undecided: ")]
     assert named and all(line.startswith("firstbad: step 2 is not applied on rank ") for line in named), job.err
     assert "nothing is guarded from step 2 on: rank 1 ended (process " in told(job)
+
+
+def test_ranks__of_those_without_a_vote_the_one_that_ended_is_told_and_the_job_is_known_to_be_over(folder):
+    """Ranks that waited in a collective until the launcher ended them have no vote either."""
+    job = Job(folder / "kill-said", 4, "--die", "2:1:kill", "--steps", "4")
+    assert " voted, and saw that rank 1 ended (process " in told(job)
+    last = next(line for line in job.said if line.startswith("firstbad: undecided: no vote of rank "))
+    assert " voted, and saw that rank 1 ended (process " in last and "still be running" not in last
 
 
 def test_ranks__a_stopped_rank_is_named_when_the_jobs_own_timeout_is_over(folder):

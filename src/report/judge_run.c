@@ -64,12 +64,28 @@ static void note_absent(fb_report *report, int32_t rank)
     report->no_vote_count++;
 }
 
+/*
+ * Which of them died? The others may have hung in a collective of the trainer's until the launcher ended them, and left no vote
+ * either. A rank that came to the vote, or would have, looks for who does not answer, and says so as what it does not guard.
+ */
+static void seen_lost(fb_report *report)
+{
+    char begin[64];
+    size_t bytes = (size_t)snprintf(begin, sizeof begin, "nothing is guarded from step %lld on: ", (long long)report->no_vote_step);
+    for (uint32_t i = 0; i < report->not_covered.count && !report->lost[0]; i++) {
+        const char *text = report->not_covered.text[i];
+        if (strncmp(text, begin, bytes) == 0 && strncmp(text + bytes, "rank ", 5) == 0)
+            (void)snprintf(report->lost, sizeof report->lost, "%s", text + bytes);
+    }
+}
+
 void fb_judge_no_vote(fb_report *report)
 {
     uint64_t i = 0;
     int settled_somewhere = 0;
     latest_open_vote(report);
     if (!report->has_no_vote) return;
+    seen_lost(report);
     for (int32_t rank = 0; rank < report->world || i < report->rank_count; rank++) {
         const fb_report_rank *entry = i < report->rank_count && report->ranks[i].rank == rank ? &report->ranks[i++] : NULL;
         if (entry && has_voted(entry, report->no_vote_step, report->no_vote_number)) report->voted_count++;
@@ -185,7 +201,7 @@ static void undecided_no_vote(fb_report *report)
     char list[160] = "";
     size_t used = 0;
     uint64_t shown = report->no_vote_count < 8 ? report->no_vote_count : 8;
-    const char *running = report->run.has_exit ? "" : " (no exit was recorded: the job may still be running)";
+    const char *running = report->run.has_exit || report->ended ? "" : " (no exit was recorded: the job may still be running)";
     if (!report->has_no_vote) return;
     for (uint64_t i = 0; i < shown; i++) {
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%d", i ? ", " : "", report->no_vote_ranks[i]);
@@ -194,9 +210,10 @@ static void undecided_no_vote(fb_report *report)
         fb_notes_add(&report->undecided, "step %lld: all %llu ranks gave their vote and none read the result%s",
                      (long long)report->no_vote_step, (unsigned long long)report->voted_count, running);
     } else {
-        fb_notes_add(&report->undecided, "no vote of rank %s%s at step %lld; %llu other%s voted%s", list,
+        fb_notes_add(&report->undecided, "no vote of rank %s%s at step %lld; %llu other%s voted%s%s%s", list,
                      report->no_vote_count > shown ? ", ..." : "", (long long)report->no_vote_step,
-                     (unsigned long long)report->voted_count, report->voted_count == 1 ? "" : "s", running);
+                     (unsigned long long)report->voted_count, report->voted_count == 1 ? "" : "s",
+                     report->lost[0] ? ", and saw that " : "", report->lost, running);
     }
 }
 

@@ -459,6 +459,7 @@ static fb_status load(const fb_os *os, fb_report *report, const fb_report_target
 {
     cases of_attempt = {report, 0, 0, 0};
     fb_status status;
+    report->ended = target->ended;
     if ((status = choose_attempt(os, report, target->attempt, err)) != FB_OK) return status;
     if ((status = fb_files_run(os, report, err)) != FB_OK) return status;
     if ((status = fb_files_exit(os, report, err)) != FB_OK) return status;

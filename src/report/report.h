@@ -166,6 +166,8 @@ typedef struct fb_report {
     int32_t no_vote_number; /* 1: the first vote of the step */
     uint64_t no_vote_count, voted_count;
     int32_t no_vote_ranks[16];
+    int32_t ended;              /* as fb_report_target has it */
+    char lost[FB_TEXT_MAX + 1]; /* what a rank that waited for the vote saw of one that did not come, "" nothing */
 
     /* 2 spread */
     int32_t collective, parameters, optimizer_state;
@@ -205,6 +207,7 @@ typedef struct fb_report_target {
     char folder[FB_OS_PATH_MAX];
     int32_t attempt; /* 0: the newest that has something to say */
     int64_t step;    /* -1: the newest case */
+    int32_t ended;   /* 1: the caller knows that the job has ended, whether exit.json is there yet or not */
 } fb_report_target;
 
 /**

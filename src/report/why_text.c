@@ -289,8 +289,9 @@ static void no_vote_text(const fb_report *report, fb_phrase *phrase)
     fb_phrase_add(phrase, "no vote of rank ");
     for (uint64_t i = 0; i < shown; i++) fb_phrase_add(phrase, "%s%d", i ? ", " : "", report->no_vote_ranks[i]);
     if (report->no_vote_count > shown) fb_phrase_add(phrase, " and %llu more", (unsigned long long)(report->no_vote_count - shown));
-    fb_phrase_add(phrase, " at step %lld; %llu other%s voted, and without all votes no rank updates",
-                  (long long)report->no_vote_step, (unsigned long long)report->voted_count, fb_plural(report->voted_count));
+    fb_phrase_add(phrase, " at step %lld; %llu other%s voted, and without all votes no rank updates%s%s",
+                  (long long)report->no_vote_step, (unsigned long long)report->voted_count, fb_plural(report->voted_count),
+                  report->lost[0] ? "; seen: " : "", report->lost);
 }
 
 static void verdict_text(const fb_report *report, fb_phrase *phrase)
