@@ -83,6 +83,8 @@ fb_status fb_locate_play(fb_locate *l, fb_tape *tape, fb_replay_request *request
     request->number = ++l->replays;
     status = l->config->replay(l->config->ctx, tape, request, &why);
     if (status == FB_OK) fb_tape_end(tape);
+    if (status == FB_E_UNSUPPORTED && request->purpose == FB_REPLAY_AGAIN)
+        (void)snprintf(l->refusal, sizeof l->refusal, "%.*s", (int)sizeof l->refusal - 1, why.message);
     *played = how_it_went(l, tape, request, status, &why);
     return fb_ranks_max(&l->ranks, played, 1, err);
 }

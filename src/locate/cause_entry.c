@@ -77,6 +77,11 @@ static void state(const fb_cause_facts *facts, const fb_witness_place *place, fb
     } else if ((place->flags & FB_TAPE_SCALAR) && (fb_text_has(name, "learning_rate") || fb_text_has(name, "lr"))) {
         is(cause, FB_RULE_STATE, FB_CAUSE_LR_INSTABILITY, 1);
         FB_EXPLAIN(cause, " The schedule gave a learning rate that is not a number.");
+    } else if (!(place->flags & FB_TAPE_STATE)) {
+        is(cause, FB_RULE_STATE, FB_CAUSE_DOMAIN_MATH, 0);
+        FB_EXPLAIN(cause,
+                   " It is neither of the batch nor of the state, as far as is known: a number that the program wrote down, or "
+                   "that came from code that was not watched.");
     } else if (facts->first_step_of_attempt == 2) {
         is(cause, FB_RULE_STATE, FB_CAUSE_CHECKPOINT_CORRUPT, 1);
         FB_EXPLAIN(cause, " This attempt was resumed and has made no update yet: it came out of the checkpoint, or was lost while "
@@ -123,16 +128,19 @@ void fb_judge_entry(const fb_cause_facts *facts, fb_cause *cause)
 
 static void not_reproduced(const fb_cause_facts *facts, fb_cause *cause)
 {
-    is(cause, FB_RULE_NOT_REPRODUCIBLE, FB_CAUSE_TRANSIENT, facts->faithful == 1);
+    int same = facts->faithful == 1;
+    is(cause, FB_RULE_NOT_REPRODUCIBLE, same ? FB_CAUSE_TRANSIENT : FB_CAUSE_UNKNOWN, same);
     FB_EXPLAIN(cause, "%u replays of the same step from the same state stay finite%s.", facts->tried,
-               facts->faithful == 1 ? ", operator by operator on the same bytes" : "");
-    FB_EXPLAIN(
-        cause,
-        " Whatever made it is not in the batch, the parameters or the random state: a single error of the hardware, a race, or "
-        "memory that held something else then.");
-    if (facts->faithful != 1)
+               same ? ", operator by operator on the same bytes" : "");
+    if (same)
         FB_EXPLAIN(cause,
-                   " The replays were not the run itself (see differences), so a cause that lies in those is not ruled out.");
+                   " Whatever made it is not in the batch, the parameters or the random state: a single error of the hardware, a "
+                   "race, or memory that held something else then.");
+    else
+        FB_EXPLAIN(
+            cause,
+            " The replays were not the run itself (see differences): what made it lies in those, or in a single error of the "
+            "hardware, a race, or memory that held something else then.");
 }
 
 static void not_steady(const fb_cause_facts *facts, fb_cause *cause)

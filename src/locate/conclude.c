@@ -183,8 +183,10 @@ static void say(fb_locate *l, const char *because)
     case FB_LOCATED_SET: say_operators(l, r->sentence, room, because); break;
     case FB_LOCATED_INTERVAL: say_interval(l, r->sentence, room); break;
     case FB_LOCATED_ENTRY:
-        fb_say(r->sentence, room, "\"%.80s\" of \"%.120s\" was non-finite before the first operator ran; no operator is blamed. %s",
-               r->tensor, r->module, because);
+        if (because[0]) fb_say(r->sentence, room, "%s", because);
+        else
+            fb_say(r->sentence, room, "\"%.120s%s%.80s\" was not finite before the first operator ran; no operator is blamed.",
+                   r->module, r->module[0] ? "." : "", r->tensor);
         break;
     case FB_LOCATED_NOT_REPRODUCED:
         if (planted(l)) fb_say(r->sentence, room, "%s", because);

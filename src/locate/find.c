@@ -104,7 +104,8 @@ fb_status fb_locate_record(fb_locate *l, fb_error *err)
         l->result->search_replays = 1;
         status = settle_row(l, &tape, err);
     } else if (status == FB_OK) {
-        if (played == FB_PLAYED_NOT_SUPPORTED) fb_locate_note(l, "the trainer cannot replay this step");
+        if (played == FB_PLAYED_NOT_SUPPORTED)
+            fb_locate_note(l, "the trainer cannot replay this step%s%s", l->refusal[0] ? ": " : "", l->refusal);
         status = undecided(l);
     }
     fb_tape_release(&tape);

@@ -77,7 +77,8 @@ typedef struct fb_locate {
 
     char differences[FB_DIFFERENCES_MAX][256];
     uint32_t difference_count;
-    char notes[512]; /* what could not be done */
+    char notes[512];   /* what could not be done */
+    char refusal[256]; /* why this rank has no replay of the step, in the trainer's words */
 } fb_locate;
 
 /* ---- ask.c ------------------------------------------------------------------------------------------------------------------- */

@@ -121,10 +121,22 @@ static void test_cause__what_does_not_come_again_is_transient(void **state)
     says(&o, "3 replays of the same step from the same state stay finite, operator by operator on the same bytes.");
     assert_string_equal(o.cause.verify,
                         "firstbad replay a1-000412 --times 20 (0 of 20: a single event; some of 20: it is still there)");
-    o.facts.faithful = 0;
-    (void)judge(&o);
+    o.facts.faithful = 0; /* what differs may be what made it: a device is not to be taken out for that */
+    assert_string_equal(judge(&o), "unknown");
     assert_false(o.cause.certain);
-    says(&o, "not ruled out");
+    says(&o, "The replays were not the run itself");
+}
+
+static void test_cause__a_constant_of_the_program_is_no_state(void **state)
+{
+    one_witness o;
+    (void)state;
+    begin_entry(&o, "constant.1", FB_TAPE_MASK, 2);
+    assert_string_equal(judge(&o), "domain_math");
+    assert_false(o.cause.certain);
+    says(&o, "a number that the program wrote down");
+    begin_entry(&o, "c_fc.weight", FB_TAPE_STATE, 0);
+    assert_string_equal(judge(&o), "state_bad");
 }
 
 static void test_cause__what_comes_now_and_then_is_not_steady(void **state)
@@ -304,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_cause__state_of_one_rank_alone_is_said_to_differ),
         cmocka_unit_test(test_cause__integers_of_a_batch_need_no_replay),
         cmocka_unit_test(test_cause__what_does_not_come_again_is_transient),
+        cmocka_unit_test(test_cause__a_constant_of_the_program_is_no_state),
         cmocka_unit_test(test_cause__what_comes_now_and_then_is_not_steady),
         cmocka_unit_test(test_cause__no_cause_is_given_for_what_is_not_named),
         cmocka_unit_test(test_cause__of_several_origins_one_is_explained),
