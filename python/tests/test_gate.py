@@ -525,3 +525,31 @@ def test_gate__an_update_that_a_program_leaves_out_and_clears_is_its_own_busines
     own_check(model, optimizer, 8.0, 40, {5, 6, 20}, True, factor)
     watched.end()
     assert not watched.cases() and watched.session.skips == 0
+
+
+def test_gate__models_that_a_program_has_done_with_are_let_go_and_the_next_is_gated(watched):
+    """A sweep in one process: none of its models stays alive for us, and every update of each is gated."""
+    import gc
+    import weakref
+
+    alive = []
+    for k in range(4):
+        model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
+        optimizer = torch.optim.Adam(model.parameters())
+        alive.append(weakref.ref(model))
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 4)).square().mean() * (NAN if k == 3 else 1.0)
+            loss.backward()
+            try:
+                optimizer.step()
+            except FloatingPointError:
+                break
+        if k == 2:
+            del model, optimizer, loss
+            gc.collect()
+    assert [reference() is not None for reference in alive[:2]] == [False, False]
+    watched.end()
+    assert watched.first_bad()["step"] == 12
+    rows = [row for row in watched.session.names.sites if row[1].startswith("Sequential")]
+    assert {row[1].split(".")[0] for row in rows} >= {"Sequential#2", "Sequential#3", "Sequential#4"}

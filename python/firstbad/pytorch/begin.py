@@ -81,9 +81,20 @@ def refresh_names(session: Any) -> None:
     if known == session.known:
         return
     session.known = known
+    if session.updates:
+        _let_go(session, owned)
     session.names.cover(session.roots, owned)
     session.names.add_sites(session.run, owned)
     session.gates.forget_tables()
+
+
+def _let_go(session: Any, owned: List[Any]) -> None:
+    """Roots that neither run in this update nor hold what an optimizer owns are forgotten."""
+    wanted = {id(parameter) for parameter in owned}
+    running = session.update.roots if session.update is not None else []
+    session.roots = [root for root in session.roots if id(root) in running or not isinstance(root, torch.nn.Module)
+                     or any(id(parameter) in wanted for parameter in root.parameters())]
+    session.names.let_go(session.roots, owned)
 
 
 def step_of(session: Any, update: Update) -> abi.Step:

@@ -150,7 +150,10 @@ class Gate:
         places = self.session.names.places
         order = {key: index for index, key in enumerate(places)}
         pairs = sorted(zip(parameters, owners), key=lambda pair: order.get(id(pair[0]), len(order)))
-        table = views.Table([self._site_of(places.get(id(parameter))) for parameter, _ in pairs])
+        sites = [self._site_of(places.get(id(parameter))) for parameter, _ in pairs]
+        # Of parameters that no optimizer owns any more: the library knows their gradients, which are absent from now on.
+        gone = (self.session.names.gone | {int(place.gradient) for place in places.values()}) - {*sites, abi.UINT32_MAX}
+        table = views.Table(sites + sorted(gone))
         self._known = known = _Known([p for p, _ in pairs], [frozenset(o) for _, o in pairs], table, count)
         return known
 

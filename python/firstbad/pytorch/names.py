@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -90,7 +90,9 @@ class Names:
         self.places: Dict[int, Place] = {}  # id(parameter) -> place; the tensor is kept, so ids stay theirs
         self.buffers: Dict[int, Tuple[torch.Tensor, str, str, int]] = {}
         self.sites: Dict[Tuple[int, str, str], int] = {}
+        self.gone: Set[int] = set()  # sites of gradients that are no more: the library still expects them to be handed over
         self._roots: Dict[int, Tuple[Any, str, int]] = {}  # id(root) -> (root, prefix, scopes there were)
+        self._kinds: Dict[str, int] = {}  # class of a scope -> how many there were
 
     # ---- scopes ------------------------------------------------------------------------------------------------------------------
 
@@ -101,12 +103,31 @@ class Names:
             return
         self.scopes.append(module)
         kind = type(module).__name__
-        same = sum(1 for known in self.scopes if type(known).__name__ == kind)
+        self._kinds[kind] = same = self._kinds.get(kind, 0) + 1
         self.prefixes.append(kind if same == 1 else f"{kind}#{same}")
 
     def prefix(self, scope: int) -> str:
-        """"" while there is one scope."""
-        return self.prefixes[scope] if len(self.scopes) > 1 else ""
+        """"" while there is one scope, and was never another: a name means one tensor throughout a run."""
+        return self.prefixes[scope] if sum(self._kinds.values()) > 1 else ""
+
+    def let_go(self, roots: Sequence[Any], owned: Sequence[torch.Tensor]) -> None:
+        """Forget scopes with neither one of these roots nor one of these parameters, so that a program which trains one model after
+        another does not keep them all."""
+        mine = {id(unwrapped(root)) for root in roots if isinstance(root, torch.nn.Module)}
+        wanted = {id(parameter) for parameter in owned}
+        kept = [scope for scope in self.scopes if any(id(m) in mine for m in scope.modules())
+                or any(id(p) in wanted for p in scope.parameters())]
+        if len(kept) == len(self.scopes):
+            return
+        wanted.update(id(p) for scope in kept for p in scope.parameters())
+        buffers = {id(b) for scope in kept for b in scope.buffers()}
+        still = [any(scope is one for one in kept) for scope in self.scopes]
+        self.prefixes = [prefix for prefix, there in zip(self.prefixes, still) if there]
+        self.scopes = kept
+        self.gone.update(place.gradient for key, place in self.places.items() if key not in wanted)
+        self.places = {key: place for key, place in self.places.items() if key in wanted}
+        self.buffers = {key: entry for key, entry in self.buffers.items() if key in buffers}
+        self._roots = {key: entry for key, entry in self._roots.items() if any(entry[0] is root for root in roots)}
 
     def of_root(self, root: Any) -> str:
         """The prefix of a root's parts: "" for the only scope, "Generator", or its path within a scope."""
