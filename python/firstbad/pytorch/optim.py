@@ -17,7 +17,7 @@ import torch
 
 from .. import _abi as abi
 from .. import _native
-from . import patch, replay_update, source, state, views
+from . import patch, source, state, views
 from .registry import optimizers as known_optimizers
 from .update import Update
 
@@ -312,6 +312,8 @@ class Optimizers:
                 self._swap()
             session.gates.withhold(update)
         if not verdict.clean or verdict.action != abi.PROCEED:
+            from . import replay_update  # with all that replays: no process needs it to begin
+
             update.held = [replay_update.Held(held.optimizer, session.gradient_names, self._lines.get(id(held.optimizer)),
                                               session.scaling.inverse_of(held.optimizer)) for held in self._held]
             session.gates.incident(update, verdict)
