@@ -355,6 +355,26 @@ def test_ranks__what_all_ranks_leave_out_by_themselves_was_not_applied(folder):
     assert job.ranks == plain.ranks and job.why()["first_bad"] is None
 
 
+def test_ranks__one_that_decides_for_itself_does_not_speak_for_the_others(folder):
+    """Nothing averages these gradients: rank 0 goes on, and its updates are applied."""
+    job = Job(folder / "alone", 2, "--kind", "plain", "--bad", "2:1:gradient", env={"FIRSTBAD_LOCATE": "none"}, timeout=100)
+    assert job.said[0].startswith("firstbad: step 2 was not applied on rank 1, where each of the 2 decides for itself: a non-finite "
+                                  "gradient on rank 1"), job.err
+    assert "came out of it" not in job.err
+
+
+def test_ranks__a_vote_that_failed_is_no_fault_of_a_rank_without_a_number():
+    from types import SimpleNamespace
+
+    from firstbad.pytorch.words import words_of
+    verdict = SimpleNamespace(step=7, action=abi.HALT, agreement=abi.AGREE_VOTE, unanimous=-1, first_rank=-1, first_boundary=0,
+                              consecutive_skips=0, case_id=b"a1-000007")
+    assert words_of(verdict, -1, 4, "runs/x").headline == ("step 7 was not applied on this rank, which does not know of the others: "
+                                                           "a rank did not vote")
+    verdict.unanimous = 0
+    assert words_of(verdict, -1, 4, "runs/x").headline.startswith("step 7 was not applied on any of 4 ranks: the ranks do not agree")
+
+
 def test_ranks__below_join_nobody_votes_and_everybody_ends(folder):
     job = Job(folder / "join", 2, "--kind", "join", "--steps", "3")
     assert job.code == 0, job.err

@@ -33,10 +33,10 @@ def told(session: Any, update: Any, verdict: abi.Verdict) -> Halted:
             write(text if located is not None or not _said(session, case) else again(session, verdict))
         _remember(session, case)
     elif verdict.action == abi.HALT:
-        text = f"firstbad: step {verdict.step} was not applied and the run halts: {reason(verdict)}"
+        text = f"firstbad: step {verdict.step} was not applied and the run halts: {saying.reason(verdict)}"
         if session.rank == max(speaker, 0):
             write(text)
-    headline = (text.splitlines() or [f"firstbad: step {verdict.step}: {reason(verdict)}"])[0]
+    headline = (text.splitlines() or [f"firstbad: step {verdict.step}: {saying.reason(verdict)}"])[0]
     return Halted(headline, step=int(verdict.step), rank=int(verdict.first_rank) if verdict.first_rank >= 0 else None,
                   module=_known(located, "module") or (found or {}).get("module"), operator=_known(located, "op"),
                   source=_known(located, "source"), cause=_known(located, "sentence"),
@@ -78,15 +78,6 @@ def _said(session: Any, case: str) -> bool:
 
 def _remember(session: Any, case: str) -> None:
     session.__dict__.setdefault("_said_cases", set()).add(case)
-
-
-def reason(verdict: abi.Verdict) -> str:
-    """Why a run halts that has no case of its own."""
-    if verdict.unanimous == 0:
-        return "the ranks do not agree about where they are (firstbad why tells in what)"
-    if verdict.unanimous < 0:
-        return "a rank did not vote"
-    return "something was not finite"
 
 
 def again(session: Any, verdict: abi.Verdict) -> str:

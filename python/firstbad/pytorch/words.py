@@ -25,15 +25,14 @@ def words_of(verdict: Any, rank: int, world: int, folder: str, max_skips: int = 
              ended: str = "") -> Words:
     """verdict: fb_verdict. rank: of the finding. folder: of the run. held_back: the update was made beside the state, and taken
     back. ended: by what the program itself ended in this update, "" where it goes on."""
-    why = _WHAT.get(verdict.first_boundary, "a fault")
-    ranks = f"any of {world} ranks" if world != 1 else "the only rank"
+    why = f"{_WHAT.get(verdict.first_boundary, 'a fault')} on rank {rank}" if rank >= 0 else reason(verdict)
     applied = verdict.action == abi.PROCEED
     if applied:
-        headline = f"step {verdict.step} is applied although it is bad, as was asked for: {why} on rank {rank}"
+        headline = f"step {verdict.step} is applied although it is bad, as was asked for: {why}"
     elif world == 1:
-        headline = f"step {verdict.step} was not applied: {why}"
+        headline = f"step {verdict.step} was not applied: {why.partition(' on rank ')[0]}"
     else:
-        headline = f"step {verdict.step} was not applied on {ranks}: {why} on rank {rank}"
+        headline = f"step {verdict.step} was not applied on {_where(verdict, rank, world)}: {why}"
     limit = os.environ.get("FIRSTBAD_MAX_SKIPS") or str(max_skips)
     if ended:
         then = f"the program ended here by itself: {ended}"
@@ -48,9 +47,27 @@ def words_of(verdict: Any, rank: int, world: int, folder: str, max_skips: int = 
                  f"{folder}/cases/{case}\nfirstbad why {case}" if case else folder)
 
 
+def _where(verdict: Any, rank: int, world: int) -> str:
+    """On which ranks it was not: no more than the one that speaks knows."""
+    if verdict.unanimous < 0 and verdict.agreement == abi.AGREE_VOTE:
+        return "this rank, which does not know of the others"
+    if verdict.agreement == abi.AGREE_NONE:
+        return f"rank {rank}, where each of the {world} decides for itself"
+    return f"any of {world} ranks"
+
+
+def reason(verdict: Any) -> str:
+    """Why a run halts in which no rank found anything."""
+    if verdict.unanimous == 0:
+        return "the ranks do not agree about where they are (firstbad why tells in what)"
+    if verdict.unanimous < 0:
+        return "a rank did not vote"
+    return "something was not finite"
+
+
 def _spread(verdict: Any, applied: bool, world: int, held_back: bool) -> str:
     boundary = verdict.first_boundary
-    collective = "" if world == 1 else "collective: it came out of it\n" if boundary == abi.REDUCED_GRAD else \
+    collective = "" if world == 1 or verdict.agreement == abi.AGREE_NONE else "collective: it came out of it\n" if boundary == abi.REDUCED_GRAD else \
         "collective: yes, before the gate\n" if boundary in (abi.LOCAL_GRAD, abi.LOSS) else ""
     if applied:
         return collective + "parameters: the update is applied"
