@@ -81,3 +81,14 @@ def test_fsdp__tensor_parallel_ranks_skip_together(folder):
     assert job.code == 0, job.err
     assert job.why()["decision"]["unanimous"] and finite(job)
     assert job.ranks[0]["losses"][3] == job.ranks[1]["losses"][3]  # the step after: its forward goes through parts of both
+
+
+@pytest.mark.parametrize("kind", ["fully-shard", "fsdp"])
+def test_fsdp__a_rank_that_leaves_its_optimizer_out_does_not_hang_the_others(folder, kind):
+    """Its part of the parameters stays as it was, and its forward waits for that of the ranks that vote."""
+    words = ("--kind", kind, "--bad", "2:1:continue", "--steps", "4", "--timeout", "60")
+    job = Job(folder / f"leaves-{kind}", 2, *words, timeout=100)
+    plain = Job(folder / f"leaves-{kind}-plain", 2, *words, guarded=False, timeout=100)
+    assert job.code == 0, job.err
+    assert job.ranks == plain.ranks
+    assert any("rank 1 went on to its next forward, and left this update out" in line for line in job.said), job.err

@@ -78,7 +78,8 @@ def next_micro(session: Any) -> None:
 
 def passed(session: Any, update: Any) -> None:
     """The program goes on to its next forward without a vote on what was averaged in this update: those who vote on it are told."""
-    if update.verdict is None and any(found.synced and found.update is update for found in list(_watches.values())):
+    reduced = session.ranks.sharded and update.backwards > 0
+    if update.verdict is None and (reduced or any(found.synced and found.update is update for found in list(_watches.values()))):
         session.ranks.passed()
 
 

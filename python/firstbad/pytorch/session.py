@@ -397,6 +397,8 @@ class Session:
         self.in_backward = 0
         if self.update is not None:
             self.update.note_sample(self.roots)
+            if self.ranks is not None and self.ranks.sharded:  # the modules reduce in each backward, and all ranks are in it
+                self.ranks.averaged((id(self.update), self.update.backwards))
         self.parts.record_backward_exit()
         if failed and self.update is not None:
             self.update.forward_failed = True
