@@ -22,6 +22,7 @@ wrong      claims that are not so: of firstbad a name, line, rank or entry that 
            not among those of the truth, an interval or a set without the truth. Of a peer: an operator, a module or a line that
            is not the truth; its sentence ("returned nan values") is true, but leads elsewhere.
 within     nobody is named, and the truth is among the places that are left.
+late       a peer speaks in a later step, when the state is bad already.
 alarm      of a healthy script: anything said or stopped; of firstbad also output or a digest that differs from the plain run's.
 """
 
@@ -52,6 +53,7 @@ class Score:
     levels: Dict[str, Optional[bool]] = field(default_factory=dict)
     wrong: List[str] = field(default_factory=list)
     within: bool = False
+    late: bool = False
     alarm: Optional[str] = None
     said: str = ""  # what it named, for a person
 
@@ -133,7 +135,7 @@ def peer(case: Case, tool: str, seen: Seen) -> Score:
     at = died_at(case, tool, seen)
     levels["detected"] = at == case.number or at in case.steps_too
     if not levels["detected"]:
-        score.wrong.append(f"step {at}")
+        score.late = at is None or at > case.number  # it names no step: to stop later is no claim that is not so
         return score
     if levels["rank"] is not None:
         levels["rank"] = sorted(spoke) == [case.rank]

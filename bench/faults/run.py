@@ -53,6 +53,7 @@ def one(case: Case, options: argparse.Namespace) -> Dict[str, Any]:
             "levels": score.levels,
             "wrong": score.wrong,
             "within": score.within,
+            "late": score.late,
             "alarm": score.alarm,
             "said": score.said,
             "exact": score.exact,
@@ -95,6 +96,9 @@ def table(rows: List[Dict[str, Any]], tools: List[str]) -> List[List[str]]:
     }
     for level in judge.LEVELS:
         lines.append([words[level], *[count(tool, faults, level) for tool in tools]])
+    lines.insert(
+        2, ["detected later", *[str(sum(row["tools"][tool]["late"] for row in faults if tool in row["tools"])) for tool in tools]]
+    )
     lines.append(
         ["all that was asked", *[str(sum(row["tools"][tool]["exact"] for row in faults if tool in row["tools"])) for tool in tools]]
     )
