@@ -76,6 +76,15 @@ def test_ddp__nothing_of_the_bad_update_stays(bad, healthy):
     assert decision["action"] == "skip" and decision["unanimous"] and decision["agreement"] == "vote"
 
 
+def test_ddp__a_forward_that_was_put_there_for_one_call_is_that_of_the_replay(folder, bad):
+    """Lightning calls training_step in the place of forward; its module may have no forward at all."""
+    job = Job(folder / "redirect", 2, "--clip", "--redirect", "--bad", "3:1:gradient")
+    assert job.code == 0, job.err
+    first = job.why()["first_bad"]
+    assert first["operator"] == bad.why()["first_bad"]["operator"] and first["rank"] == 1
+    assert job.why()["replay"]["faithful"] is True and same([job], "parameters", "moments", "updates")
+
+
 def test_ddp__buckets_that_are_reduced_in_place_are_read_before(folder):
     job = Job(folder / "view", 2, "--bucket-view", "--bad", "2:1:gradient", "--steps", "4", env={"FIRSTBAD_LOCATE": "none"})
     assert job.code == 0, job.err

@@ -11,7 +11,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from .program import Autocast, Backward, External, InnerGrad, Program, Ref, Require, RootCall, TailOp, digest_of, version_of
+from .program import (Autocast, Backward, External, InnerGrad, Program, Ref, Require, RootCall, TailOp, digest_of, forward_of,
+                      version_of)
 from .randomness import RngState
 
 SCHEMA = "firstbad.pytorch.program/1"
@@ -242,7 +243,8 @@ def read(text: str, roots: Sequence[Tuple[str, torch.nn.Module]], batch: Dict[st
                             tuple(s["autocast"]["attention"]))
             name, root = roots[s["root"]]
             steps.append(RootCall(root, name, value_of(s["args"]), value_of(s["kwargs"]), s["micro"], state, cast, s["grad"],
-                                  tuple(s["training"]), s["source"], s["outputs"], finished=True))
+                                  tuple(s["training"]), s["source"], s["outputs"], finished=True,
+                                  forward=forward_of(root)))
         elif "op" in s:
             steps.append(
                 TailOp(

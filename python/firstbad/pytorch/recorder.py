@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from . import loader, randomness, source, trees
 from .program import (Backward, External, InnerGrad, Program, Ref, Require, RootCall, Step, TailOp, autocast_now, digest_of,
-                      input_names, live_steps, name_externals, plain_module, version_of)
+                      forward_of, input_names, live_steps, name_externals, plain_module, version_of)
 from .tail import Tail, Values, about, copy_of, flat
 
 OPS_MAX = 512  # operators of the tail in one update; beyond that it is given up
@@ -151,7 +151,8 @@ class Recorder:
             self._problem(f"the program ran a module within {around}")
         training = tuple(m.training for m in module.modules()) if isinstance(module, torch.nn.Module) and not self.steps else ()
         self.call = RootCall(root, name, trees.rebuild(tuple(args), refer), trees.rebuild(dict(kwargs), refer), self.micro, rng,
-                             autocast_now(), torch.is_grad_enabled(), training, source.caller(), paths=values)
+                             autocast_now(), torch.is_grad_enabled(), training, source.caller(), paths=values,
+                             forward=forward_of(root))
         self.steps.append(self.call)
 
     def root_exit(self, outputs: Any) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from .. import _abi as abi
 from . import randomness, trees, untouched
-from .program import Backward, External, InnerGrad, Program, Ref, Require, RootCall, TailOp, plain_module, rebuild_refs
+from .program import Backward, External, InnerGrad, Program, Ref, Require, RootCall, TailOp, as_called, plain_module, rebuild_refs
 from .tail import copy_of
 from .tape import Fresh, Tape
 from .untouched import replaying as replaying
@@ -188,7 +188,8 @@ class _Run:
         mine = self.replay.finding_micro in (-1, step.micro)
         args, kwargs = self._arguments(step.args, mine), self._arguments(step.kwargs, mine)
         self.where.fixed, self.where.called = None, step.source
-        with torch.set_grad_enabled(step.grad), untouched.autocast_as(step.autocast, self.change.widen), self._inside():
+        with torch.set_grad_enabled(step.grad), untouched.autocast_as(step.autocast, self.change.widen), self._inside(), \
+                as_called(step):
             outputs = plain_module(step.root)(*args, **kwargs)
         made = trees.tensors(outputs)
         if len(made) != len(step.outputs):
