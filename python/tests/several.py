@@ -46,8 +46,8 @@ def plain_net():  # without what sharding on the CPU does not do
 def make(args, rank, world):
     """(model, optimizer)"""
     if args.kind in ("ddp", "zero", "join"):
-        model = DDP(net(), gradient_as_bucket_view=args.bucket_view, find_unused_parameters=args.find_unused, bucket_cap_mb=0.001,
-                    static_graph=args.static)
+        model = DDP(net(), gradient_as_bucket_view=args.bucket_view, find_unused_parameters=args.find_unused,
+                    bucket_cap_mb=25 if args.power else 0.001, static_graph=args.static)
         if args.kind == "zero":
             from torch.distributed.optim import ZeroRedundancyOptimizer
             return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-2)
@@ -69,6 +69,9 @@ def make(args, rank, world):
             parallelize_module(model, mesh, {"3": ColwiseParallel(), "5": RowwiseParallel()})
     else:
         model = net()
+    if args.power:
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+        model.register_comm_hook(power.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=3), power.powerSGD_hook)
     return model, torch.optim.AdamW(model.parameters(), lr=1e-2, fused=args.fused or None)
 
 
@@ -181,7 +184,8 @@ def main():
         parser.add_argument(name, type=int, default=default)
     for name in ("--bad", "--die", "--checkpoint", "--touch", "--look"):
         parser.add_argument(name, default="")
-    for name in ("--bucket-view", "--find-unused", "--static", "--no-sync", "--clip", "--fused", "--leave", "--redirect"):
+    for name in ("--bucket-view", "--find-unused", "--static", "--no-sync", "--clip", "--fused", "--leave", "--redirect",
+                 "--power"):
         parser.add_argument(name, action="store_true")
     train(parser.parse_args())
 

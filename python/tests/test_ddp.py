@@ -85,6 +85,15 @@ def test_ddp__a_forward_that_was_put_there_for_one_call_is_that_of_the_replay(fo
     assert job.why()["replay"]["faithful"] is True and same([job], "parameters", "moments", "updates")
 
 
+def test_ddp__what_powersgd_keeps_of_a_bad_update_does_not_make_the_next_ones_bad(folder):
+    words = ("--power", "--steps", "8", "--bad", "5:1:gradient")
+    job = Job(folder / "power", 2, *words, env={"FIRSTBAD_LOCATE": "none"})
+    assert job.code == 0, job.err
+    assert same([job], "parameters", "moments", "updates") and [rank["updates"] for rank in job.ranks] == [7, 7]
+    assert sum("was not applied" in line for line in job.said) == 2  # as it happened, and as the command ended
+    assert any("PowerSGD" in line for left in job.python() for line in left["not_covered"])
+
+
 def test_ddp__buckets_that_are_reduced_in_place_are_read_before(folder):
     job = Job(folder / "view", 2, "--bucket-view", "--bad", "2:1:gradient", "--steps", "4", env={"FIRSTBAD_LOCATE": "none"})
     assert job.code == 0, job.err

@@ -83,6 +83,17 @@ def passed(session: Any, update: Any) -> None:
         session.ranks.passed()
 
 
+def withheld(session: Any) -> None:
+    """An update was left out on all ranks, and its numbers are in what PowerSGD keeps from one reduction to the next: it begins
+    anew, as it does by itself for a bucket that it has not seen. Otherwise every gradient after this one would be bad."""
+    for module in list(_watches):
+        for _, state in getattr(module, "_comm_hooks", ()):
+            if type(state).__name__ == "PowerSGDState" and type(state).__module__.startswith("torch.distributed."):
+                for kept in (state.error_dict, state.p_memory_dict, state.q_memory_dict):
+                    kept.clear()
+                session.coverage.note("PowerSGD kept numbers of an update that was left out: its errors and factors began anew")
+
+
 class Watch:
     """One DDP module. Hooks do nothing outside a backward of the program's own."""
 

@@ -368,6 +368,14 @@ class Gate:
         """Nothing of this update is to be applied."""
         update.skipped = True
         self._buffers_back(update)
+        if self.session.world > 1:
+            self._reduction_back()
+
+    @patch.guest("ddp")
+    def _reduction_back(self) -> None:
+        ddp = patch.optional("ddp", "ddp")
+        if ddp is not None:
+            ddp.withheld(self.session)
 
     @patch.guest("buffers")
     def _buffers_back(self, update: Update) -> None:
