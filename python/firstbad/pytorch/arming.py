@@ -13,10 +13,19 @@ A rank that was locked waits for the text as long as the store lets it: rank 0 h
 """
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, Callable, List, NamedTuple, Optional
 
 _HERE, _LOCKED, _GONE = "here:", "locked", "gone"
+
+
+def turn(joins: int) -> str:
+    """What the keys of the `joins`-th meeting of this process begin with. An agent of torchrun keeps its store when it starts its
+    workers again, with the keys of those before in it; its count of restarts tells them apart. Agents of several nodes count each
+    their own, so there it is left out: a key that was taken then means no vote."""
+    one_agent = os.environ.get("LOCAL_WORLD_SIZE", "") == os.environ.get("WORLD_SIZE")
+    return f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}.{joins}" if one_agent else str(joins)
 
 
 class Agreed(NamedTuple):

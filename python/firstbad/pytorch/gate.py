@@ -253,10 +253,10 @@ class Gate:
         if self.session.ranks.all_here(f"again/{update.number}/{update.again}"):
             return True
         if begin.observes(self.session):
-            self.session.coverage.note("gradients that a rank changed after the vote, and that are not finite: observed, not recorded")
+            self.session.coverage.note("gradients that a rank changed after the vote, not finite: observed, not recorded")
             return False
-        self.session.ranks.fail_alone("gradients were changed here after the ranks had voted, are not finite, and the others did not "
-                                      "come to vote once more")
+        self.session.ranks.fail_alone("gradients were changed here after the ranks had voted, are not finite, and the others did "
+                                      "not come to vote once more")
         return True
 
     @staticmethod

@@ -29,7 +29,7 @@ from .. import _native, runs
 from .._version import __version__
 from ..errors import LibraryError
 from . import patch, say, sharded, silent
-from .arming import Rendezvous
+from .arming import Rendezvous, turn
 
 RANKS_MAX = 256  # gloo connects every pair of ranks
 LEFT_SECONDS = 2.0  # a vote that takes longer is looked after; ranks may well come minutes late, when they save or compile
@@ -127,7 +127,7 @@ class Ranks:
             raise
         except Exception as why:
             self.failure = _first_line(why)
-            return None
+        return None
 
     def _wait(self, work: Any) -> None:
         """Until all ranks have come. One that will not come says so in the store, and is not waited for: RanksLost."""
@@ -143,10 +143,9 @@ class Ranks:
 
     def _is_anyone_gone(self) -> None:
         """Has a rank left the vote, or gone on to its next forward past the one that runs?"""
-        why = ""
-        if self._store.check([f"{self.name}/left"]):
-            why = self._store.get(f"{self.name}/left").decode()
-        else:
+        left = f"{self.name}/left"
+        why = self._store.get(left).decode() if self._store.check([left]) else ""
+        if not why:
             for rank in range(self.world):
                 key = f"{self.name}/passed/{rank}"
                 if rank != self.rank and self._store.check([key]) and int(self._store.get(key)) >= self.synced > 0:
@@ -169,8 +168,9 @@ class Ranks:
 
     def all_here(self, what: str) -> bool:
         """Do all ranks ask this, once and at about the same time? For what a rank alone may have met: no collective is begun."""
-        return self.group is not None and self.failure is None and Rendezvous(
-            self._store, self.rank, self.world, AGAIN_SECONDS).agree(f"{_joins}/{what}", "", lambda _: "all", lambda _: "").text == "all"
+        meet = Rendezvous(self._store, self.rank, self.world, AGAIN_SECONDS)
+        return self.group is not None and self.failure is None and meet.agree(
+            f"{turn(_joins)}/{what}", "", lambda _: "all", lambda _: "").text == "all"
 
     def fail_alone(self, why: str) -> None:
         """No vote of this rank completes from here on, and no other rank is to blame."""
@@ -354,7 +354,7 @@ def _agree(ranks: Ranks, coupling: sharded.Coupling, reason: str) -> None:
         ranks._store = c10d._get_default_store()
     except Exception as why:  # the MPI backend has none
         ranks._store, reason = None, reason or f"torch.distributed has no store here ({_first_line(why)})"
-    ranks.name = f"firstbad/{_joins}"
+    ranks.name = f"firstbad/{turn(_joins)}"
     norm = "ddp" in coupling.kinds and coupling.replicas
     if ranks._store is None or (reason and ranks.run_id and ranks.attempt and not norm):
         # Nothing to agree on but the attempt, and that is not worth a minute for a rank that never trains.
@@ -367,7 +367,7 @@ def _agree(ranks: Ranks, coupling: sharded.Coupling, reason: str) -> None:
             "groups": coupling.groups, "always": os.environ.get("FIRSTBAD_VOTE") == "always", "norm": norm,
             "machine": _machine(), "process": silent.me(), "run_id": ranks.run_id, "attempt": ranks.attempt}
     meet = Rendezvous(ranks._store, ranks.rank, ranks.world, _seconds(), _slow(ranks))
-    agreed = meet.agree(f"{_joins}/who", json.dumps(mine), lambda said: _judge(ranks, said),
+    agreed = meet.agree(f"{turn(_joins)}/who", json.dumps(mine), lambda said: _judge(ranks, said),
                         lambda away: _missing(ranks, away, norm))
     if agreed.text is None:
         _own_run(ranks)
@@ -435,7 +435,7 @@ def _connect(ranks: Ranks, meet: Rendezvous, norm: bool) -> None:
         ranks.group = torch.distributed.new_group(backend="gloo", timeout=_timeout())
     except Exception as why:
         error = _first_line(why)
-    agreed = meet.agree(f"{_joins}/group", error, lambda said: next((e for e in said if e), ""),
+    agreed = meet.agree(f"{turn(_joins)}/group", error, lambda said: next((e for e in said if e), ""),
                         lambda away: f"ranks {', '.join(map(str, away))} did not get the group")
     if agreed.text != "":
         ranks.group = None

@@ -67,7 +67,8 @@ def reason(verdict: Any) -> str:
 
 def _spread(verdict: Any, applied: bool, world: int, held_back: bool) -> str:
     boundary = verdict.first_boundary
-    collective = "" if world == 1 or verdict.agreement == abi.AGREE_NONE else "collective: it came out of it\n" if boundary == abi.REDUCED_GRAD else \
+    alone = world == 1 or verdict.agreement == abi.AGREE_NONE
+    collective = "" if alone else "collective: it came out of it\n" if boundary == abi.REDUCED_GRAD else \
         "collective: yes, before the gate\n" if boundary in (abi.LOCAL_GRAD, abi.LOSS) else ""
     if applied:
         return collective + "parameters: the update is applied"
