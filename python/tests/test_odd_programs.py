@@ -344,3 +344,25 @@ def test_odd__a_schedule_that_was_made_in_mid_run_is_held_with_its_update(watche
             schedule.step(*[1.0] if kind == "plateau" else [])
             assert schedule.last_epoch == (update + 1 if update < 3 else update), (phase, update)
     assert watched.session.skips == 2
+
+
+@pytest.mark.parametrize("kind", ["written", "replaced"])
+def test_odd__a_gradient_that_the_program_itself_made_bad_is_laid_at_no_devices_door(watched, monkeypatch, capfd, kind):
+    """Between backward and step: no replay runs that code, so that what does not come back there is no transient."""
+    monkeypatch.setenv("FIRSTBAD_LOCATE", "all")
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for i in range(6):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        if i == 4 and kind == "written":
+            model[2].bias.grad /= 0.0
+        if i == 4 and kind == "replaced":
+            model[2].bias.grad = model[2].bias.grad * NAN
+        optimizer.step()
+    watched.end()
+    located = json.loads(next(watched.folder.glob("*/cases/a1-000004/locate.json")).read_text())
+    assert located["found"] == "not_reproduced" and located["cause"]["class"] == "unknown", located["cause"]
+    assert any("changed gradients after backward" in line for line in located["replay"]["differences"]), located["replay"]
+    said = capfd.readouterr().err
+    assert "transient" not in said and "take that device out" not in said

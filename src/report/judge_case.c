@@ -272,11 +272,14 @@ static void cause_reduced(fb_report *report, const fb_rec_finding *first)
               "");
     } else if (first->kind == FB_KIND_NAN) {
         cause(report, "collective",
-              "every local gradient was finite on every rank, and the reduced one is NaN: it came to be in the collective", "");
+              "every local gradient was finite on every rank, and the reduced one is NaN: it came to be in the collective, or in "
+              "what "
+              "the program did with it before the check",
+              "");
     } else {
         cause(report, "collective",
               "every local gradient was finite on every rank, and their sum is not: the sum left the number format in the "
-              "collective, or was corrupted there",
+              "collective, was corrupted there, or the program did it between the collective and the check",
               "divide by the number of ranks before the sum, or reduce in a wider format");
     }
 }

@@ -125,6 +125,8 @@ class InputGate(labels.Watcher):
                 evidence.text += "; healthy updates before had that too"
             elif evidence.needs_bad_loss and evidence.micro not in bad_losses:
                 evidence.certain = False
+            elif not evidence.needs_bad_loss and evidence.what == abi.FIELD_TENSOR and self._on_device(evidence):
+                evidence.certain = False  # healthy updates may have had it as well: they were not read for it
             if evidence.certain:
                 self._report(evidence)
         if update is not None:
@@ -141,7 +143,7 @@ class InputGate(labels.Watcher):
             healthy = last is not None and last.verdict is not None and bool(last.verdict.clean) and not last.skipped
         if healthy:
             if self._updates < LEARNT_FIRST or self._updates % LEARNT_EVERY == 0:
-                self.usual.update(evidence.key for evidence in self._anomalies())
+                self.usual.update(evidence.key for evidence in self._anomalies(host_only=True))
             self._updates += 1
             if self._updates == 1:
                 self._note_what_was_not_seen()
@@ -166,12 +168,20 @@ class InputGate(labels.Watcher):
         if labels.watcher is self:
             labels.watcher = None
 
-    def _anomalies(self) -> List[Evidence]:
+    def _anomalies(self, host_only: bool = False) -> List[Evidence]:
+        """host_only: what lies on a device is passed over, since a healthy update must not wait for it."""
         found: List[Evidence] = []
         for micro, fields in sorted(self.fields.items()):
             calls = [call for call in self.seen if call.micro == micro]
+            if host_only:
+                fields = [field for field in fields if field.tensor.device.type == "cpu"]
+                calls = [call for call in calls if call.target.device.type == "cpu"]
             found += anomalies.of(fields, calls, self.roots.get(micro, []), self.samples.get(micro), self._field_of)
         return found
+
+    def _on_device(self, evidence: Evidence) -> bool:
+        fields = self.fields.get(evidence.micro, [])
+        return any(field.name == evidence.field and field.tensor.device.type != "cpu" for field in fields)
 
     def _note_what_was_not_seen(self) -> None:
         unseen = sorted({field.name for fields in self.fields.values() for field in fields

@@ -238,14 +238,15 @@ class _Incident:
             self.differences.append("the other ranks took no part in the replay")
         names = names_of(self.program, getattr(self.session, "gradient_names", None), getattr(self.session, "scalers", ()) or ())
         one = Rehearsal(self.program, names, self.ranks, finding, [loss.tensor for loss in getattr(self.update, "losses", ())],
-                        loose_leaves(names, getattr(self.session, "gradient_names", None) or {}))
+                        loose_leaves(names, getattr(self.session, "gradient_names", None) or {}),
+                        getattr(self.update, "changed_since_backward", lambda leaf: False))
         self._keep(names, finding)
         shown = one.rehearse()
         self.fill, self.names = one.fill, names
         self.rows_matter = bool(shown) and one.rows_matter()
         self.differences += one.differences
         if alone and not shown:
-            # Another rank's, or of what the ranks did together: one rank's replay says nothing of it, least of all that it went away.
+            # Another rank's, or of what the ranks did together: one rank's replay says nothing of it, and not that it went away.
             self.session.coverage.note("locating: the ranks take no part in each other's replays here, and this rank's own did not "
                                        "show what was found")
             return None, finding

@@ -119,7 +119,7 @@ class Optimizers:
             self._stranger = None if _is_torchs(optimizer) else self._before or self._keep(optimizer)
             self._hide(optimizer)
         elif not update.applied:
-            if (self._wants_hold(update, optimizer) or _evaluates_again(optimizer)) and self._hold(optimizer):
+            if (self._wants_hold(update, optimizer) or _evaluates_again(optimizer)) and self._all_hold(bool(self._hold(optimizer))):
                 update.proposed = True
             elif update.proposed:
                 session.coverage.note("one optimizer of an update that was held back could not be: what it wrote is not undone")
@@ -257,6 +257,18 @@ class Optimizers:
             return True
         return self.session.updates < self.hold_until or (self.session.world == 1 and _has_bad_number(optimizer))
 
+    def _all_hold(self, held: bool) -> bool:
+        """Where ranks vote, an update that is held back takes a vote more: each rank holds it or none."""
+        ranks = self.session.ranks
+        if self.session.world == 1 or ranks.agreement != abi.AGREE_VOTE:
+            return held
+        if not int(ranks.max_ints([int(not held)])[0]):
+            return True
+        if held:
+            self._held.pop()
+            self.session.coverage.note("an update was not held back, since another rank could not")
+        return False
+
     @patch.guest("hold", False)
     def _hold(self, optimizer: Any) -> bool:
         session = self.session
@@ -343,7 +355,8 @@ class Optimizers:
 
 def _has_bad_number(optimizer: Any) -> bool:
     """Is a hyperparameter not finite, a learning rate of 0/0 say? Cost: 1 us a group."""
-    return any(isinstance(value, float) and not math.isfinite(value) for group in optimizer.param_groups for value in group.values())
+    groups = optimizer.param_groups
+    return any(isinstance(value, float) and not math.isfinite(value) for group in groups for value in group.values())
 
 
 def _evaluates_again(optimizer: Any) -> bool:

@@ -19,7 +19,7 @@ from ..errors import Halted, NonFiniteError
 from . import patch
 from .update import Update
 
-_SPEAKS_OF_NUMBERS = re.compile(r"\bnans?\b|\binf\b|infinit|non-?finite|not finite|invalid values|failed to converge", re.IGNORECASE)
+_SPEAKS_OF_NUMBERS = re.compile(r"\bnans?\b|\binf\b|infinit|non-?finite|not finite|invalid values|failed to converge", re.I)
 _code: Optional[int] = None  # what sys.exit was called with
 
 

@@ -34,7 +34,7 @@ from .arming import Rendezvous, turn
 RANKS_MAX = 256  # gloo connects every pair of ranks
 LEFT_SECONDS = 2.0  # a vote that takes longer is looked after; ranks may well come minutes late, when they save or compile
 AGAIN_SECONDS = 5.0  # ranks that do the same to their gradients come within moments of one another
-_SAME = ("version", "on_bad", "max_skips", "leave_out", "off", "world")  # of what a rank says: must be equal to vote
+_SAME = ("version", "on_bad", "max_skips", "leave_out", "off", "hold", "world")  # of what a rank says: must be equal to vote
 _joins = 0
 _uneven: List[str] = []  # why ranks of this process may take different numbers of updates
 
@@ -364,6 +364,7 @@ def _agree(ranks: Ranks, coupling: sharded.Coupling, reason: str) -> None:
     given = os.environ.get
     mine = {"version": __version__, "on_bad": given("FIRSTBAD_ON_BAD", ""), "max_skips": given("FIRSTBAD_MAX_SKIPS", ""),
             "leave_out": given("FIRSTBAD_LEAVE_OUT", ""), "off": given("FIRSTBAD_OFF", ""), "world": ranks.world, "no": reason,
+            "hold": given("FIRSTBAD_HOLD", ""),
             "groups": coupling.groups, "always": os.environ.get("FIRSTBAD_VOTE") == "always", "norm": norm,
             "machine": _machine(), "process": silent.me(), "run_id": ranks.run_id, "attempt": ranks.attempt}
     meet = Rendezvous(ranks._store, ranks.rank, ranks.world, _seconds(), _slow(ranks))

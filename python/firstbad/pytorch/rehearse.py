@@ -1,7 +1,7 @@
 """A replay without a tape, before any with one: does it show the finding at all, in which of several losses, and is it the run?"""
 from __future__ import annotations
 
-from typing import List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -15,6 +15,7 @@ from .replay import Change, Names, Replay, Unsupported
 class Rehearsal:
     """program, names: of the update. losses: its losses as the run had them; () where nobody kept them.
 
+    changed: (leaf) -> was its gradient changed after backward, by code that no replay runs?
     loose: (leaf, module, name) of leaves that no root has, and whose gradients the program itself makes of others.
 
     again: the Replay to locate with. finding: under the name that the tape will hear. fill: what fresh memory has to hold.
@@ -22,8 +23,9 @@ class Rehearsal:
     """
 
     def __init__(self, program: Program, names: Names, ranks: Group, finding: Finding, losses: Sequence[torch.Tensor] = (),
-                 loose: Sequence[Tuple[torch.Tensor, str, str]] = ()) -> None:
+                 loose: Sequence[Tuple[torch.Tensor, str, str]] = (), changed: Callable[[Any], bool] = lambda leaf: False) -> None:
         self.loose = list(loose)
+        self.changed = changed
         self.program, self.ranks, self.told = program, ranks, list(losses)
         self.fill = 0.0
         self.differences: List[str] = []
@@ -107,6 +109,8 @@ class Rehearsal:
 
     def _unfaithful(self, again: Replay, finding: Finding) -> None:
         """It does not show: is a replay the run at all? A transient fault may be claimed only where it is."""
+        if any(self.changed(leaf) for leaf, _, _ in again.names.gradients):
+            self.differences.append("the program changed gradients after backward had made them, which no replay does")
         probe_ = Locator(again, self.program, self.ranks, finding.micro)
         probe_.run(finding, parts=abi.LOCATE_REPLAY & ~abi.LOCATE_OTHER_RANK, times=1, precision="fp32")
         if probe_.unwritten:

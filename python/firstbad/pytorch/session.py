@@ -444,6 +444,7 @@ class Session:
         update.losses.clear()
         update.scaled.clear()
         update.stale.clear()
+        update.left.clear()
         update.gated.clear()
 
     def give_up(self, why: str) -> None:

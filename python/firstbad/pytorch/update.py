@@ -51,6 +51,7 @@ class Update:
     proposed: bool = False  # its result lies in the place of the state, and was not voted on yet
     backward_since_forward: bool = False
     sample: Any = None  # (parameter, weak gradient, version) after the last backward: by it is seen that gradients were reset
+    left: Dict[int, Tuple[Any, int]] = dataclasses.field(default_factory=dict)  # as `stale`, after the last backward
     forward_failed: bool = False
     backwards: int = 0
     gated: Dict[int, Tuple[Any, int]] = dataclasses.field(default_factory=dict)  # id(parameter) -> (gradient, version) as looked at
@@ -74,14 +75,25 @@ class Update:
         return bool(self.stepped) or self.skipped or self.scaler_updated
 
     def note_sample(self, roots: Sequence[Any]) -> None:
-        """Remember one gradient, as the backward that has just ended left it."""
+        """Remember gradients as the backward that has just ended left them. Cost: 0.2 us a parameter."""
         self.sample = None
+        for optimizer in known_optimizers.alive():
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    gradient = parameter.grad
+                    if gradient is not None:
+                        self.left[id(parameter)] = weakref.ref(gradient), gradient._version
         for parameter in itertools.chain(
                 (p for optimizer in known_optimizers.alive() for group in optimizer.param_groups for p in group["params"]),
                 (p for root in roots if isinstance(root, torch.nn.Module) for p in root.parameters())):
             if parameter.grad is not None:
                 self.sample = parameter, weakref.ref(parameter.grad), parameter.grad._version
                 return
+
+    def changed_since_backward(self, parameter: Any) -> bool:
+        """Did somebody write into its gradient, or put another in its place, after backward and before the gate?"""
+        known, seen = self.left.get(id(parameter)), self.gated.get(id(parameter))
+        return known is not None and seen is not None and (known[0]() is not seen[0] or known[1] != seen[1])
 
     def leave_out_losses(self) -> bool:
         """Losses that are not finite, and that nobody was told of, are none of this update's. Were there any?"""
