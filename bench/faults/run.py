@@ -110,7 +110,7 @@ def table(rows: List[Dict[str, Any]], tools: List[str]) -> List[List[str]]:
     )
     lines.append(
         [
-            "scripts with a claim that is not so",
+            "what is named is not the first",
             *[str(sum(bool(row["tools"][tool]["wrong"]) for row in faults if tool in row["tools"])) for tool in tools],
         ]
     )
