@@ -88,11 +88,11 @@ typedef struct fb_gate {
     /* the step that is running */
     int32_t dynamic; /* a dynamic loss scale is in use in this step */
     int32_t in_step;
-    int32_t voted_in_step;   /* there was a decision */
-    int32_t bad_in_step;     /* a decision of this step found something: counted once */
-    int32_t fault_in_step;   /* and judged it a fault */
-    int32_t freeze_in_step;  /* and held what a scale cannot explain: the scale is to stay */
-    int32_t action_in_step;  /* gravest action decided in this step: a later, clean vote does not take it back */
+    int32_t voted_in_step;    /* there was a decision */
+    int32_t bad_in_step;      /* a decision of this step found something: counted once */
+    int32_t fault_in_step;    /* and judged it a fault */
+    int32_t freeze_in_step;   /* and held what a scale cannot explain: the scale is to stay */
+    int32_t action_in_step;   /* gravest action decided in this step: a later, clean vote does not take it back */
     int32_t persists_in_step; /* 1: the anomaly of this very step came back in a replay */
     int32_t replay_persists;  /* 1: the last anomaly came back in a replay; a clean update clears it */
     double scale;
