@@ -141,6 +141,35 @@ def test_replay__a_model_that_is_built_otherwise_is_told(trained):
     assert "built otherwise than it was" in log
 
 
+def test_replay__of_a_program_that_does_other_things_now_is_not_the_run(tmp_path):
+    """What a module reads from elsewhere, here its command line, is in no bundle: that the fault is gone proves nothing."""
+    (tmp_path / "train.py").write_text(textwrap.dedent(HEAD + """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.calls = nn.Linear(4, 3), 0
+        def forward(self, x):
+            self.calls += self.training
+            return self.fc(x) / (0.0 if "--mended" not in sys.argv and x[0, 0] > 50 else 1.0)
+    m = Net()
+    opt = torch.optim.SGD(m.parameters(), lr=1e-2)
+    for step in range(4):
+        x = torch.randn(6, 4)
+        if step == 2:
+            x[0, 0] = 100.0
+        opt.zero_grad()
+        m(x).square().mean().backward()
+        opt.step()
+    """))
+    ran = run(tmp_path, CLI, "run", "--", sys.executable, "train.py")
+    assert ran.returncode == 0 and "was not applied" in ran.stderr, ran.stderr
+    asked = run(tmp_path, CLI, "replay", "--", sys.executable, "train.py", "--mended")
+    told = json.loads((newest(tmp_path) / "locate.json").read_text())
+    assert told["replay"]["reproduced"] == 0 and told["replay"]["faithful"] is False, asked.stdout
+    assert any("in the run" in sentence for sentence in told["replay"]["differences"]), told["replay"]
+    assert asked.returncode == 0 and "faithful    yes" not in asked.stdout, asked.stdout + asked.stderr
+
+
 def test_replay__what_has_no_form_in_a_file_is_not_promised(trained):
     asked = run(trained["own"], CLI, "replay")
     assert asked.returncode == 3 and "records no command" in asked.stderr

@@ -110,10 +110,12 @@ def _launcher(name: str, path: str, rest: List[str]) -> Optional[List[str]]:
 
 
 def write(folder: str, program: Program, names: Any, finding: Any, *, rank: int, world: int, run_id: str, case: str, step: int,
-          precision: str, samples: Optional[Sequence[int]] = None, instead: Optional[Dict[int, torch.Tensor]] = None) -> bool:
+          precision: str, samples: Optional[Sequence[int]] = None, instead: Optional[Dict[int, torch.Tensor]] = None,
+          losses: Sequence[torch.Tensor] = ()) -> bool:
     """This rank's part of the bundle in `folder`. True: it has all that a replay needs, and says how to start one.
 
-    instead: externals in another form (the smallest batch). Raises LibraryError; nothing is left behind then.
+    instead: externals in another form (the smallest batch). losses: as the run had them, by which a replay in another process is
+    known for the run. Raises LibraryError; nothing is left behind then.
     """
     writer = Writer(folder, rank, world, run_id, case, step)
     try:
@@ -142,6 +144,8 @@ def write(folder: str, program: Program, names: Any, finding: Any, *, rank: int,
         writer.text("finding.tensor", finding.tensor)
         writer.text("precision", precision)
         writer.text("names", names_text(program, names))
+        if losses and not instead and all(loss.numel() == 1 and not loss.is_complex() for loss in losses):
+            writer.text("losses", " ".join(float(loss).hex() for loss in losses))
         command = command_of_this_process(world)
         promised = bool(text) and writer.complete and command is not None
         if promised and command is not None:

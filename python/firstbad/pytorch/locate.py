@@ -286,7 +286,8 @@ class _Incident:
         try:
             bundle.write(folder, self.program, names, finding, rank=self.ranks.rank, world=self.ranks.world,
                          run_id=os.path.basename(self.run_folder), case=self.case, step=int(self.verdict.step),
-                         precision=precision_of(self.program), samples=samples, instead=instead)
+                         precision=precision_of(self.program), samples=samples, instead=instead,
+                         losses=[loss.tensor for loss in getattr(self.update, "losses", ())])
         except LibraryError as why:
             failed = 1
             sys.stderr.write(f"firstbad: rank {self.ranks.rank}: no bundle was kept: {why}\n")

@@ -202,7 +202,8 @@ def is_bad(tensor: Optional[torch.Tensor]) -> bool:
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """The same numbers, NaN in the same places; what cannot be compared counts as the same."""
     try:
-        return bool(torch.equal(torch.isnan(a), torch.isnan(b)) and torch.equal(torch.nan_to_num(a.detach()), torch.nan_to_num(b)))
+        a, b = (a.detach(), b.detach()) if a.dtype == b.dtype else (a.detach().double(), b.detach().double())
+        return bool(torch.equal(torch.isnan(a), torch.isnan(b)) and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)))
     except (RuntimeError, TypeError, NotImplementedError):
         return True
 

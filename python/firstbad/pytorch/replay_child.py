@@ -29,8 +29,6 @@ _asked: Optional[Tuple[abi.ReplayWanted, Bundle]] = None
 _looked = False
 
 
-
-
 def at_root(root: Any) -> None:
     """A root is called. Returns where it is not the one that the bundle is about, else the process ends here."""
     global _asked, _looked
@@ -178,7 +176,8 @@ def _locate(want: abi.ReplayWanted, bundle: Bundle, mine: int, program: Program)
     known = {id(leaf): tuple(called[f"{i}/{path}"]) for i, (_, root) in enumerate(program.roots)
              for path, leaf in root.named_parameters() if f"{i}/{path}" in called}
     names: Names = locate.names_of(program, known)
-    one = Rehearsal(program, names, ranks, finding)
+    told = [torch.tensor(float.fromhex(text), dtype=torch.float64) for text in bundle.text(mine, "losses").split()]
+    one = Rehearsal(program, names, ranks, finding, told)
     differences = list(program.differences)
     parts = int(want.parts) or abi.LOCATE_ALL
     if ranks.max_ints is None and ranks.world > 1:
