@@ -128,14 +128,9 @@ static fb_status put_facts(const attach *from, const fb_os *os, const char *fold
 static char *in_front(const char *folder)
 {
     const char *before = getenv("PYTHONPATH");
-    size_t own = strlen(folder), more = before ? strlen(before) : 0;
-    char *path = fb_calloc(own + more + 2, 1);
-    if (!path) return NULL;
-    memcpy(path, folder, own);
-    if (more) {
-        path[own] = ':';
-        memcpy(path + own + 1, before, more);
-    }
+    size_t more = before ? strlen(before) : 0, room = strlen(folder) + more + 2;
+    char *path = fb_calloc(room, 1);
+    if (path) (void)snprintf(path, room, more ? "%s:%s" : "%s%s", folder, more ? before : "");
     return path;
 }
 

@@ -6,7 +6,6 @@ from stranger_runs import Stranger, Truth
 HF = ("transformers", "datasets", "accelerate")
 IGNORED = ("label_all_ignored", "zero_denominator")
 EMPTY = ("domain_math", "zero_denominator")
-LABELS = ("the cause is called domain_math, although all labels of the batch are ignored", "cause is 'domain_math'|micro-step is 1")
 RANKS = ("after several micro-steps under no_sync no operator is named: the ranks' replays are held to differ", "not named: ")
 
 LOOPS = [
@@ -40,13 +39,13 @@ LOOPS = [
 
 FRAMEWORKS = [
     Stranger("hf-gpt2", "hf_clm.py", "prompt-only", Truth(5, ("div",), ("",), "loss = loss /", "loss_utils.py", IGNORED),
-             needs=HF, poisons=False, not_yet=LABELS),
+             needs=HF, poisons=False),
     Stranger("hf-llama-weights", "hf_clm.py", "weights",
              Truth(5, ("div",), ("",), "loss = (each.view", "hf_clm.py", ("zero_denominator",)),
              args=("--model", "llama", "--weighted"), needs=HF),
     Stranger("hf-llama-bf16-accumulated", "hf_clm.py", "prompt-only",
              Truth(5, ("div",), ("",), "loss = loss /", "loss_utils.py", IGNORED),
-             args=("--model", "llama", "--dtype", "bf16", "--accumulation", "2"), needs=HF, poisons=False, not_yet=LABELS),
+             args=("--model", "llama", "--dtype", "bf16", "--accumulation", "2"), needs=HF, poisons=False),
     Stranger("peft-lora", "lora.py", "no-answer",
              Truth(4, ("nll_loss", "cross_entropy"), ("base_model.model",), "loss = ", "loss_utils.py", ("label_all_ignored",)),
              needs=("transformers", "peft"), poisons=False),

@@ -553,3 +553,17 @@ def test_gate__models_that_a_program_has_done_with_are_let_go_and_the_next_is_ga
     assert watched.first_bad()["step"] == 12
     rows = [row for row in watched.session.names.sites if row[1].startswith("Sequential")]
     assert {row[1].split(".")[0] for row in rows} >= {"Sequential#2", "Sequential#3", "Sequential#4"}
+
+
+def test_gate__a_bad_loss_whose_gradients_are_finite_is_that_of_its_micro_step(watched):
+    """It was handed to backward, and nobody cleared anything: finite gradients do not make it somebody else's."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for i in range(4):
+        optimizer.zero_grad()
+        for micro in range(2):
+            loss = model(torch.randn(8, 4)).square().mean()
+            (loss + (NAN if i == 3 else 0.0)).backward()
+        optimizer.step()
+    watched.end()
+    assert watched.first_bad()["step"] == 3 and watched.first_bad()["micro_step"] == 0 and watched.first_bad()["boundary"] == "loss"

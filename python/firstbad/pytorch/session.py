@@ -350,7 +350,7 @@ class Session:
 
     def _next_micro(self, update: Update) -> None:
         update.backward_since_forward = False
-        if any(not loss.finite and not loss.told for loss in update.losses) and self.gates.gradients_finite():
+        if any(not loss.finite and not loss.told for loss in update.losses) and update.was_reset() and update.all_cleared():
             self._left_out(update)
         update.micro += 1
         if update.open:
