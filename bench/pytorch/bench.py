@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import compileall
-import glob
 import json
 import math
 import os
@@ -139,15 +138,6 @@ def show(title: str, found: Dict[str, Dict[str, Any]]) -> None:
         print(f"{name:<28}{row['seconds'] * 1e3:>8.1f}ms  {cells[0]:>28}  {cells[1]:>28}")
 
 
-def own_time(place: str, plain: float) -> float:
-    """What our own code took on the thread that trains, the library in it, per healthy update, as part of a plain step; incidents,
-    and what is done once, are not in it. The processes of this bench hold two updates back, which is in it."""
-    (path,) = glob.glob(os.path.join(place, "runs", "*", "**", "python-r00000.json"), recursive=True)
-    with open(path, encoding="utf-8") as file:
-        told = json.load(file)
-    return float(told["python_ns"]) / 1e9 / float(told["updates"]) / plain
-
-
 def start_up(options: argparse.Namespace, folder: str) -> Dict[str, float]:
     """Seconds beyond the plain import of torch: medians of differences within a round."""
     ways = {
@@ -218,13 +208,13 @@ def main() -> int:
         result["step"] = compare(trainings, options)
         show("one process", result["step"])
         plain = result["step"]["plain"]["seconds"]
+        result["own"] = statistics.median(trainings[2].ask("step 8")["own"])
+        print(f"\nthe guard's own code in a healthy step: {result['own'] * 1e3:.2f} ms, {result['own'] / plain * 100:.2f} % of a plain one")
         located = trainings[2].ask("bad 1")["wall"][0]
         result["located_in_steps"] = located / plain
         print(f"\na bad update, skipped, replayed and located: {located:.2f} s, {located / plain:.1f} plain steps")
         for training in trainings:
             training.close()
-        result["own"] = own_time(trainings[2].place, plain)
-        print(f"of it, the guard's own code in a healthy step: {result['own'] * 100:.2f} % of a plain step")
         training = Training("device path", folder, options, guarded=True, env={"FIRSTBAD_DEVICE_PATH": "1"})
         training.ask(str(options.warm))
         result["waits"] = training.ask("step 6")["waits"]
