@@ -170,15 +170,6 @@ static const char *yes_no(int32_t answer)
     return answer == FB_ANSWER_YES ? "yes" : answer == FB_ANSWER_NO ? "no" : "unknown";
 }
 
-/* Did any rank go on after the bad update? */
-static int went_on(const fb_report *report)
-{
-    for (uint64_t i = 0; i < report->rank_count; i++) {
-        if (report->ranks[i].last_step > report->case_last_step) return 1;
-    }
-    return 0;
-}
-
 static void say_case(const run_job *job)
 {
     const fb_report *report = job->report;
@@ -197,7 +188,7 @@ static void say_case(const run_job *job)
                   report->attempt, job->newest, job->code);
     else if (report->has_no_vote) say_field("next", "the job ended in that vote, with code %d", job->code);
     else if (report->applied_on) say_field("next", "it was applied; the command ended with code %d", job->code);
-    else if (!went_on(report)) say_field("next", "skipped; no update followed, and the command ended with code %d", job->code);
+    else if (!fb_went_on(report)) say_field("next", "skipped; no update followed, and the command ended with code %d", job->code);
     else say_field("next", "skipped; training went on, and the command ended with code %d", job->code);
     if (report->cases_before) {
         say_field("earlier", "%" PRIu64 " case%s before this one, the last at step %" PRId64, report->cases_before,

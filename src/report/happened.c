@@ -338,15 +338,6 @@ static void tell_again(sentence *out, const fb_report *report)
     add(out, ".");
 }
 
-/* Did any rank go on after the bad update? */
-static int went_on(const fb_report *report)
-{
-    for (uint64_t i = 0; i < report->rank_count; i++) {
-        if (report->ranks[i].last_step > report->case_last_step) return 1;
-    }
-    return 0;
-}
-
 static void tell_next(sentence *out, const fb_report *report)
 {
     int halted = report->case_action == FB_HALT || report->run.exit_halted == 1;
@@ -354,7 +345,7 @@ static void tell_next(sentence *out, const fb_report *report)
     const char *joint = report->resume == UINT64_MAX ? "; leave out" : " and leave out";
     const int64_t *ids;
     uint64_t kept, count;
-    if (!halted && !state_bad && report->withheld_on && !report->applied_on && went_on(report)) {
+    if (!halted && !state_bad && report->withheld_on && !report->applied_on && fb_went_on(report)) {
         add(out, "Training went on.");
         return;
     }

@@ -357,6 +357,14 @@ fb_cause_words fb_cause_words_of(const fb_report *report)
     return words;
 }
 
+int fb_went_on(const fb_report *report)
+{
+    for (uint64_t i = 0; i < report->rank_count; i++) {
+        if (report->ranks[i].last_step > report->case_last_step) return 1;
+    }
+    return 0;
+}
+
 const char *fb_explanation_alone(const fb_report *report, const char *explanation)
 {
     const fb_located *located = report->located;

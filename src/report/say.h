@@ -48,6 +48,8 @@ void fb_why_smallest(const fb_report *report, fb_phrase *phrase);
 /* What is kept for a replay; nothing when there is no bundle. */
 void fb_why_bundle(const fb_report *report, fb_phrase *phrase);
 
+/* Did any rank go on after the last bad update of the case? */
+int fb_went_on(const fb_report *report);
 /* The explanation of a cause without the place that it begins with, "softmax (forward) in h.0.attn: ", where that was just told. */
 const char *fb_explanation_alone(const fb_report *report, const char *explanation);
 
